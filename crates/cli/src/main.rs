@@ -1,0 +1,2 @@
+//! The `bireme` command.
+fn main() {}
