@@ -1,0 +1,235 @@
+//! Why an object has no value: what happened, to what, and what can be done.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ActorId, ObjectId, ProcessId, TaskId};
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Death {
+    /// The process.
+    pub process: ProcessId,
+    /// Its system process id.
+    pub pid: u32,
+    /// How.
+    pub cause: DeathCause,
+    /// The last lines that it wrote to standard error.
+    pub stderr_tail: String,
+    /// The task for whose sake the node ended it (a forced cancel); other tasks there are not to blame.
+    pub culprit: Option<TaskId>,
+}
+
+/// The causes of a process's end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DeathCause {
+    /// It called exit.
+    Exited(i32),
+    /// A signal ended it.
+    Signalled(i32),
+    /// The kernel ended it because memory ran out.
+    OutOfMemory,
+    /// The node ended it, and why.
+    Ended(String),
+    /// It wrote something to a ring that no sound process writes.
+    Corrupt(String),
+    /// It could not be started.
+    NotStarted(String),
+}
+
+impl fmt::Display for DeathCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeathCause::Exited(code) => write!(f, "exited with code {code}"),
+            DeathCause::Signalled(signal) => write!(f, "killed by signal {signal} ({})", signal_name(*signal)),
+            DeathCause::OutOfMemory => {
+                write!(f, "killed by the kernel because memory ran out; ask for less or declare `memory`")
+            }
+            DeathCause::Ended(why) => write!(f, "ended by its node: {why}"),
+            DeathCause::Corrupt(why) => write!(f, "dropped because its messages were corrupt: {why}"),
+            DeathCause::NotStarted(why) => write!(f, "could not be started: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for Death {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (pid {}) {}", self.process, self.pid, self.cause)?;
+        if !self.stderr_tail.is_empty() {
+            write!(f, "; last lines on its standard error:\n{}", self.stderr_tail.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// The usual name of a signal number.
+pub fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        _ => "signal",
+    }
+}
+
+/// Why there is no value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Failure {
+    /// The user's function returned an error.
+    Returned {
+        /// The task.
+        task: TaskId,
+        /// The function's name.
+        name: String,
+        /// The error's type.
+        type_name: String,
+        /// The error's text.
+        message: String,
+    },
+    /// The user's function panicked.
+    Panicked {
+        /// The task.
+        task: TaskId,
+        /// The function's name.
+        name: String,
+        /// The panic's text.
+        message: String,
+        /// File, line and column.
+        location: String,
+    },
+    /// The worker that ran the task died, and there are no retries left.
+    WorkerDied {
+        /// The task.
+        task: TaskId,
+        /// The function's name.
+        name: String,
+        /// How it died.
+        death: Box<Death>,
+        /// How often the task was run.
+        attempts: u32,
+    },
+    /// The task was cancelled.
+    Cancelled {
+        /// The task.
+        task: TaskId,
+    },
+    /// The actor is gone.
+    ActorDied {
+        /// The actor.
+        actor: ActorId,
+        /// Why.
+        reason: String,
+    },
+    /// The owner of the object died before the object had a value, and nobody will make it again.
+    OwnerDied {
+        /// The object.
+        object: ObjectId,
+        /// Who owned it.
+        owner: ProcessId,
+    },
+    /// The object was there and is not any more.
+    ObjectLost {
+        /// The object.
+        object: ObjectId,
+        /// Why.
+        reason: String,
+    },
+    /// The task asks for more than the machine has.
+    Infeasible {
+        /// What was asked.
+        asked: String,
+        /// What there is.
+        available: String,
+    },
+    /// The worker does not know the function.
+    UnknownFunction {
+        /// The task.
+        task: TaskId,
+        /// The function's name.
+        name: String,
+    },
+    /// Bytes of one type were read as another.
+    TypeMismatch {
+        /// What the reader wanted.
+        expected: String,
+        /// What was there.
+        found: String,
+    },
+    /// A value could not be stored.
+    StoreFull {
+        /// The store's own words.
+        reason: String,
+    },
+    /// The runtime ended first.
+    ShutDown,
+}
+
+impl Failure {
+    /// Whether a retry policy that lists error names or texts wants this failure tried again.
+    pub fn matches(&self, wanted: &[String]) -> bool {
+        let (type_name, message) = match self {
+            Failure::Returned { type_name, message, .. } => (type_name.as_str(), message.as_str()),
+            Failure::Panicked { message, .. } => ("panic", message.as_str()),
+            Failure::WorkerDied { .. }
+            | Failure::Cancelled { .. }
+            | Failure::ActorDied { .. }
+            | Failure::OwnerDied { .. }
+            | Failure::ObjectLost { .. }
+            | Failure::Infeasible { .. }
+            | Failure::UnknownFunction { .. }
+            | Failure::TypeMismatch { .. }
+            | Failure::StoreFull { .. }
+            | Failure::ShutDown => return false,
+        };
+        wanted
+            .iter()
+            .any(|w| w == "*" || type_name == w || type_name.ends_with(&format!("::{w}")) || message.contains(w))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Returned { task, name, type_name, message } => {
+                write!(f, "{name} ({task}) returned an error: {message} [{type_name}]")
+            }
+            Failure::Panicked { task, name, message, location } => {
+                write!(f, "{name} ({task}) panicked at {location}: {message}")
+            }
+            Failure::WorkerDied { task, name, death, attempts } => {
+                write!(f, "{name} ({task}) was lost after {attempts} attempts: {death}")
+            }
+            Failure::Cancelled { task } => write!(f, "{task} was cancelled"),
+            Failure::ActorDied { actor, reason } => write!(f, "{actor} is dead: {reason}"),
+            Failure::OwnerDied { object, owner } => {
+                write!(f, "{object} will never have a value: its owner {owner} died before it was made")
+            }
+            Failure::ObjectLost { object, reason } => write!(f, "{object} is lost: {reason}"),
+            Failure::Infeasible { asked, available } => {
+                write!(
+                    f,
+                    "a task asks for {asked}, but the machine has only {available}; ask for less or start with more"
+                )
+            }
+            Failure::UnknownFunction { task, name } => {
+                write!(f, "{name} ({task}) is not registered in the worker; is it the same executable?")
+            }
+            Failure::TypeMismatch { expected, found } => {
+                write!(f, "expected a value of type {expected}, found one of type {found}")
+            }
+            Failure::StoreFull { reason } => write!(f, "the value could not be stored: {reason}"),
+            Failure::ShutDown => write!(f, "the runtime was shut down"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}

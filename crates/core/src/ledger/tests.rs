@@ -1,0 +1,151 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::id::FunctionKey;
+use crate::resources::{Amount, Resources};
+use crate::spec::{TaskKind, TaskOptions};
+
+const OWNER: ProcessId = ProcessId::DRIVER;
+const WORKER: ProcessId = ProcessId { slot: 2, incarnation: 1 };
+
+fn task(n: u64) -> TaskId {
+    TaskId::root(1, OWNER).child(0, n, 0)
+}
+
+fn spec(n: u64, attempt: u32, returns: u32) -> Arc<TaskSpec> {
+    Arc::new(TaskSpec {
+        id: task(n),
+        parent: TaskId::root(1, OWNER),
+        function: FunctionKey(1),
+        digest: 7,
+        attempt,
+        depth: 1,
+        returns,
+        kind: TaskKind::Plain,
+        options: Arc::new(TaskOptions {
+            name: "work".into(),
+            resources: Resources::cpus(Amount::whole(1)),
+            retries_max: 3,
+            retry_on: Vec::new(),
+        }),
+        dependencies: Vec::new(),
+        nested: Vec::new(),
+        payload: Vec::new(),
+    })
+}
+
+fn submitted(n: u64, attempt: u32) -> Record {
+    Record::Submitted { at: Tick(1), spec: spec(n, attempt, 1) }
+}
+
+fn started(n: u64, attempt: u32) -> Record {
+    Record::Started { at: Tick(2), task: task(n), attempt }
+}
+
+fn finished(n: u64, attempt: u32, byte: u8) -> Record {
+    Record::Finished { at: Tick(3), task: task(n), attempt, values: vec![Value::inline(vec![byte])] }
+}
+
+fn freed(n: u64) -> Record {
+    Record::Freed { object: ObjectId::result(task(n), 0) }
+}
+
+fn apply(ledger: &mut Ledger, records: impl IntoIterator<Item = (ProcessId, Record)>) {
+    for (process, record) in records {
+        ledger.apply(process, record);
+    }
+}
+
+#[test]
+fn a_task_is_forgotten_when_it_is_finished_and_freed_in_any_order_of_rings() {
+    let records = [(OWNER, submitted(1, 0)), (OWNER, freed(1)), (WORKER, started(1, 0)), (WORKER, finished(1, 0, 5))];
+    // Every merge of the two rings that keeps the order within each.
+    for order in [[0, 1, 2, 3], [0, 2, 1, 3], [0, 2, 3, 1], [2, 0, 1, 3], [2, 0, 3, 1], [2, 3, 0, 1]] {
+        let mut ledger = Ledger::default();
+        apply(&mut ledger, order.map(|i| records[i].clone()));
+        assert!(ledger.task(task(1)).is_none(), "LED-1 in order {order:?}");
+        assert_eq!(ledger.owned_by(OWNER), 0);
+        assert_eq!((ledger.counts().submitted, ledger.counts().finished), (1, 1));
+    }
+}
+
+#[test]
+fn the_first_result_of_the_highest_attempt_wins() {
+    let mut ledger = Ledger::default();
+    apply(&mut ledger, [(OWNER, submitted(1, 0)), (WORKER, finished(1, 0, 1)), (WORKER, finished(1, 0, 2))]);
+    let object = ObjectId::result(task(1), 0);
+    assert_eq!(ledger.value(object), Some(&Value::inline(vec![1])), "LED-2");
+    apply(&mut ledger, [(OWNER, submitted(1, 1))]);
+    assert_eq!(ledger.value(object), None, "a higher attempt reopens");
+    apply(&mut ledger, [(WORKER, finished(1, 0, 3)), (WORKER, started(1, 1)), (WORKER, finished(1, 1, 4))]);
+    assert_eq!(ledger.value(object), Some(&Value::inline(vec![4])));
+    apply(&mut ledger, [(OWNER, Record::Settled { task: task(1), value: Value::failed(Failure::ShutDown) })]);
+    assert_eq!(ledger.value(object), Some(&Value::inline(vec![4])), "a settlement comes too late");
+}
+
+#[test]
+fn a_settled_task_ignores_the_run_that_goes_on() {
+    let mut ledger = Ledger::default();
+    let value = Value::failed(Failure::Cancelled { task: task(1) });
+    apply(&mut ledger, [(OWNER, submitted(1, 0)), (OWNER, Record::Settled { task: task(1), value: value.clone() })]);
+    apply(&mut ledger, [(WORKER, started(1, 0)), (WORKER, finished(1, 0, 1))]);
+    assert_eq!(ledger.value(ObjectId::result(task(1), 0)), Some(&value));
+}
+
+#[test]
+fn late_records_of_a_forgotten_task_leave_nothing_after_a_few_passes() {
+    let mut ledger = Ledger::default();
+    let value = Value::failed(Failure::Cancelled { task: task(1) });
+    apply(
+        &mut ledger,
+        [(OWNER, submitted(1, 0)), (OWNER, Record::Settled { task: task(1), value }), (OWNER, freed(1))],
+    );
+    assert!(ledger.task(task(1)).is_none());
+    apply(&mut ledger, [(WORKER, started(1, 0)), (WORKER, finished(1, 0, 1))]);
+    for _ in 0..=UNNAMED_PASSES_MAX {
+        assert!(ledger.task(task(1)).is_some());
+        ledger.pass();
+    }
+    assert!(ledger.task(task(1)).is_none());
+}
+
+#[test]
+fn of_several_results_the_rest_stays_when_one_is_freed() {
+    let mut ledger = Ledger::default();
+    let at = Location { entry: 1, generation: 1, offset: 0, len: 100_000 };
+    let stored = Value { body: Body::Stored(at), nested: Vec::new() };
+    let values = vec![stored, Value::inline(vec![2])];
+    ledger.apply(OWNER, Record::Submitted { at: Tick(1), spec: spec(1, 0, 2) });
+    ledger.apply(WORKER, Record::Finished { at: Tick(3), task: task(1), attempt: 0, values });
+    ledger.apply(OWNER, freed(1));
+    let first = ledger.value(ObjectId::result(task(1), 0)).unwrap();
+    assert!(matches!(first.failure(), Some(Failure::ObjectLost { .. })));
+    assert_eq!(ledger.value(ObjectId::result(task(1), 1)), Some(&Value::inline(vec![2])));
+    ledger.apply(OWNER, Record::Freed { object: ObjectId::result(task(1), 1) });
+    assert!(ledger.task(task(1)).is_none());
+}
+
+#[test]
+fn a_held_entry_outlives_its_owner_s_count_and_gives_its_place_when_let_go() {
+    let mut ledger = Ledger::default();
+    let at = Location { entry: 1, generation: 1, offset: 0, len: 100_000 };
+    let object = ObjectId::put(task(1), 0, 0, 0);
+    let value = Value { body: Body::Stored(at), nested: Vec::new() };
+    ledger.apply(OWNER, Record::Put { object, digest: 1, value });
+    ledger.hold(object, true);
+    ledger.apply(OWNER, Record::Freed { object });
+    assert!(ledger.value(object).is_some());
+    assert_eq!(ledger.hold(object, false), [at]);
+    assert!(ledger.put(object).is_none());
+}
+
+#[test]
+fn only_the_last_finished_tasks_are_remembered() {
+    let mut ledger = Ledger::default();
+    for n in 0..tables::RECENT_TASKS_MAX as u64 + 5 {
+        apply(&mut ledger, [(OWNER, submitted(n, 0)), (OWNER, freed(n)), (WORKER, finished(n, 0, 0))]);
+    }
+    assert_eq!(ledger.recent().count(), tables::RECENT_TASKS_MAX);
+    assert_eq!(ledger.recent().next().unwrap().task, task(5));
+    assert!(ledger.task_ids().is_empty());
+}

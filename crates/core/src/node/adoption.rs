@@ -1,0 +1,190 @@
+//! Adoption: a task that runs again asks whether what it is about to make exists already (design rule 3).
+//!
+//! The answer must not overtake records. Everything that can be known about the object is with the node when two passes
+//! over all rings have ended since the question (the first may have begun before it) and when every process has settled
+//! the death of the object's owner. An owner that asks about its own task, whose worker is dead and drained, needs
+//! neither: its own records came before its question.
+
+use super::{Effect, Node, send};
+use crate::id::{ActorId, ObjectId, ProcessId, TaskId};
+use crate::ledger::tables::TaskState;
+use crate::message::{Adoption, FromNode, RequestId};
+use crate::spec::TaskKind;
+use crate::value::Value;
+
+/// Passes after which everything that was recorded before a question is in the ledger.
+pub const ADOPTION_PASSES: u32 = 2;
+
+/// A question that waits for its answer.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    process: ProcessId,
+    request: RequestId,
+    object: ObjectId,
+    digest: u64,
+    pub(super) passes_left: u32,
+}
+
+/// Who waits for a task that was running when it was asked about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Adopter {
+    pub(super) process: ProcessId,
+    request: RequestId,
+}
+
+impl Node {
+    pub(super) fn adopt(
+        &mut self,
+        process: ProcessId,
+        request: RequestId,
+        object: ObjectId,
+        digest: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let own = self.ledger.owner(object) == Some(process);
+        let passes_left = if own { 0 } else { ADOPTION_PASSES };
+        self.questions.push(Question { process, request, object, digest, passes_left });
+        if own {
+            self.answer_questions(effects);
+        }
+    }
+
+    pub(super) fn pass_questions(&mut self, effects: &mut Vec<Effect>) {
+        if self.questions.is_empty() {
+            return;
+        }
+        for question in &mut self.questions {
+            question.passes_left = question.passes_left.saturating_sub(1);
+        }
+        self.answer_questions(effects);
+    }
+
+    pub(super) fn answer_questions(&mut self, effects: &mut Vec<Effect>) {
+        for question in std::mem::take(&mut self.questions) {
+            let owner = self.ledger.owner(question.object);
+            let unsettled = owner.is_some_and(|owner| self.settling.contains_key(&owner));
+            if question.passes_left > 0 || unsettled {
+                self.questions.push(question);
+                continue;
+            }
+            let adoption = self.judge(&question, effects);
+            let (process, request) = (question.process, question.request);
+            let attempt = if adoption == Adoption::New { self.next_attempt(question.object.task()) } else { 0 };
+            send(process, FromNode::Adopted { request, adoption, attempt }, effects);
+        }
+    }
+
+    /// Records of a run count only when its attempt is higher than all before, whoever owned those.
+    fn next_attempt(&self, task: TaskId) -> u32 {
+        self.ledger.task(task).map_or(0, |entry| entry.attempt + 1)
+    }
+
+    fn judge(&mut self, question: &Question, effects: &mut Vec<Effect>) -> Adoption {
+        let object = question.object;
+        let Some(owner) = self.ledger.owner(object) else { return Adoption::New };
+        if owner != question.process && self.live.contains(&owner) {
+            // Somebody alive owns it and will go on to: two owners of one id there cannot be.
+            return Adoption::Different;
+        }
+        if object.is_put() {
+            let Some(entry) = self.ledger.put(object) else { return Adoption::New };
+            if entry.digest != question.digest {
+                return Adoption::Different;
+            }
+            let value = entry.value.clone();
+            self.inherit(question, effects);
+            return Adoption::Finished(vec![value]);
+        }
+        let Some(entry) = self.ledger.task(object.task()) else { return Adoption::New };
+        let Some(spec) = &entry.spec else { return Adoption::New };
+        if spec.digest != question.digest {
+            return Adoption::Different;
+        }
+        if matches!(spec.kind, TaskKind::Create(_)) {
+            return self.judge_actor(question, effects);
+        }
+        let adoption = match &entry.state {
+            TaskState::Finished { values, .. } => Adoption::Finished(values.clone()),
+            TaskState::Running { worker, .. } if self.live.contains(worker) => Adoption::Running,
+            TaskState::Running { .. } | TaskState::Submitted => return Adoption::New,
+        };
+        self.inherit(question, effects);
+        if adoption == Adoption::Running {
+            self.adopters.insert(object.task(), Adopter { process: question.process, request: question.request });
+        }
+        adoption
+    }
+
+    /// The asker is the owner of record from here on.
+    fn inherit(&mut self, question: &Question, effects: &mut Vec<Effect>) {
+        self.ledger.set_owner(question.object, question.process);
+        self.unorphan(question.object, effects);
+    }
+
+    /// An actor is what the table of actors says, not what its constructor's records say.
+    fn judge_actor(&mut self, question: &Question, effects: &mut Vec<Effect>) -> Adoption {
+        let id = ActorId(question.object.task());
+        let Some(actor) = self.actors.all.get_mut(&id) else { return Adoption::New };
+        let dead = matches!(actor.state, super::ActorState::Dead { .. });
+        let adoption = match &actor.created {
+            Some(value) if !dead || value.failure().is_some() => Adoption::Finished(vec![value.clone()]),
+            None if !dead => Adoption::Running,
+            Some(_) | None => return Adoption::New,
+        };
+        actor.owner = question.process;
+        self.inherit(question, effects);
+        if adoption == Adoption::Running {
+            self.adopters.insert(id.0, Adopter { process: question.process, request: question.request });
+        }
+        adoption
+    }
+
+    /// A task that somebody adopted while it ran has ended.
+    pub(super) fn answer_adopter(&mut self, task: TaskId, effects: &mut Vec<Effect>) {
+        let Some(adopter) = self.adopters.get(&task).copied() else { return };
+        let Some(TaskState::Finished { values, .. }) = self.ledger.task(task).map(|entry| &entry.state) else { return };
+        if self.actors.all.contains_key(&ActorId(task)) {
+            return;
+        }
+        let values: Vec<Value> = values.clone();
+        self.adopters.remove(&task);
+        for (index, value) in values.into_iter().enumerate() {
+            let object = ObjectId::result(task, index as u32);
+            send(adopter.process, FromNode::Resolved { object, value }, effects);
+        }
+    }
+
+    /// The worker of adopted tasks is gone: who adopted them runs them itself.
+    pub(super) fn lose_runs(&mut self, dead: ProcessId, effects: &mut Vec<Effect>) {
+        let ran_there = |task: &TaskId| {
+            self.ledger
+                .task(*task)
+                .is_some_and(|e| matches!(e.state, TaskState::Running { worker, .. } if worker == dead))
+        };
+        let lost: Vec<TaskId> = self.adopters.keys().copied().filter(ran_there).collect();
+        for task in lost {
+            if let Some(adopter) = self.adopters.remove(&task) {
+                let (request, adoption, attempt) = (adopter.request, Adoption::New, self.next_attempt(task));
+                send(adopter.process, FromNode::Adopted { request, adoption, attempt }, effects);
+            }
+        }
+    }
+
+    /// A dead process asks for nothing, waits for nothing, holds nothing and watches nothing.
+    pub(super) fn forget_asker(&mut self, dead: ProcessId, effects: &mut Vec<Effect>) {
+        self.questions.retain(|question| question.process != dead);
+        self.adopters.retain(|_, adopter| adopter.process != dead);
+        self.actors.forget_watcher(dead);
+        let mut deserted = Vec::new();
+        self.resolving.retain(|object, waiting| {
+            waiting.remove(&dead);
+            if waiting.is_empty() {
+                deserted.push(*object);
+            }
+            !waiting.is_empty()
+        });
+        for object in deserted {
+            self.let_go(object, effects);
+        }
+    }
+}

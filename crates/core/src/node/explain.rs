@@ -1,0 +1,187 @@
+//! Why does a task not finish? The answer in words, from the tables.
+
+use std::fmt::Write as _;
+
+use super::queue::{Ask, Waiting, conflict};
+use super::{ActorState, Node, WorkerState};
+use crate::id::{ActorId, ProcessId, TaskId};
+use crate::ledger::tables::{TaskEntry, TaskState};
+use crate::resources::Resources;
+use crate::spec::{TaskKind, TaskSpec};
+use crate::time::Tick;
+
+/// So many holders are named; the rest is counted.
+const HOLDERS_NAMED_MAX: usize = 5;
+
+impl Node {
+    /// What this task waits for.
+    pub fn explain(&self, task: TaskId, now: Tick) -> String {
+        let Some(entry) = self.ledger.task(task) else {
+            return format!("{task} is not known to the node: it is over and nobody can ask for it, or never was");
+        };
+        let name = format!("{task} ({})", entry.name());
+        match &entry.state {
+            TaskState::Finished { .. } => format!("{name} is done"),
+            TaskState::Running { worker, since } if self.live.contains(worker) => {
+                format!("{} has been running {name} for {}", self.process_name(*worker), seconds(now, *since))
+            }
+            TaskState::Running { worker, .. } => {
+                format!("{name} was running on {worker}, which is dead; {} has to run it again", entry.owner)
+            }
+            TaskState::Submitted => match &entry.spec {
+                Some(spec) => self.explain_submitted(&name, spec, entry, now),
+                None => format!("{name} is on its way"),
+            },
+        }
+    }
+
+    fn explain_submitted(&self, name: &str, spec: &TaskSpec, entry: &TaskEntry, now: Tick) -> String {
+        match &spec.kind {
+            TaskKind::Create(_) => self.explain_actor(name, ActorId(spec.id), now),
+            TaskKind::Call { actor, .. } => {
+                let call = format!("{name} is a call of {actor}");
+                match self.actors.all.get(actor).map(|a| &a.state) {
+                    Some(ActorState::Alive { process }) => {
+                        format!("{call}, queued behind other calls; {}", self.what_runs_on(*process, now))
+                    }
+                    _ => self.explain_actor(&call, *actor, now),
+                }
+            }
+            TaskKind::Plain => self.explain_plain(name, spec, entry, now),
+        }
+    }
+
+    fn explain_plain(&self, name: &str, spec: &TaskSpec, entry: &TaskEntry, now: Tick) -> String {
+        let resources = &spec.options.resources;
+        let wish = self.queue.in_order().map(|(_, waiting)| waiting).find(|waiting| {
+            matches!(waiting.ask, Ask::Leases { owner, .. } if owner == entry.owner) && waiting.resources == *resources
+        });
+        let mut leases =
+            self.leases.values().filter(|l| l.owner == entry.owner && l.resources == *resources).peekable();
+        if leases.peek().is_none()
+            && let Some(waiting) = wish
+        {
+            return self.explain_waiting(name, waiting, now);
+        }
+        if leases.peek().is_none() {
+            return format!("{name} is with its owner {}, which waits for its arguments", entry.owner);
+        }
+        let mut text = format!("{name} waits for its arguments at {}, or is queued behind other tasks: ", entry.owner);
+        let lines: Vec<String> = leases
+            .take(HOLDERS_NAMED_MAX)
+            .map(|lease| {
+                let starting = if lease.announced { "" } else { " (still starting)" };
+                format!("{}{starting}", self.what_runs_on(lease.worker, now))
+            })
+            .collect();
+        text.push_str(&lines.join("; "));
+        if let Some(waiting) = wish {
+            let _ = write!(text, "; more workers: {}", self.explain_waiting("the shape", waiting, now));
+        }
+        text
+    }
+
+    fn explain_actor(&self, name: &str, id: ActorId, now: Tick) -> String {
+        let Some(actor) = self.actors.all.get(&id) else {
+            return format!("{name}: the node has not been asked to start {id}; its owner waits for its arguments");
+        };
+        match &actor.state {
+            ActorState::Queued => match self.queue.actor(id).and_then(|place| self.queue.get(place)) {
+                Some(waiting) => self.explain_waiting(name, waiting, now),
+                None => format!("{name} is about to be placed"),
+            },
+            ActorState::Starting { process } => format!("{name}: {id} starts on {}", self.process_name(*process)),
+            ActorState::Alive { process } => format!("{name}: {id} lives on {}", self.process_name(*process)),
+            ActorState::Retiring { process } => format!("{name}: {id} is ending on {}", self.process_name(*process)),
+            ActorState::Ending { process, reason, .. } => {
+                format!("{name}: {id} is being ended on {}: {reason}", self.process_name(*process))
+            }
+            ActorState::Dead { reason } => format!("{name}: {id} is dead: {reason}"),
+        }
+    }
+
+    fn explain_waiting(&self, name: &str, waiting: &Waiting, now: Tick) -> String {
+        let asked = &waiting.resources;
+        let mut text = format!("{name} is queued for {asked} (waiting {}): ", seconds(now, waiting.since));
+        if self.free.covers(asked) {
+            let processes = self.pool.workers.len();
+            let _ = write!(text, "they are free, but none of the {processes} worker processes can take it yet");
+            return text;
+        }
+        text.push_str(&lacking(asked, &self.free, &self.config.total));
+        if self.debt.0 > 0 {
+            let _ = write!(text, " ({} CPUs beyond the total are used by tasks that resumed)", self.debt);
+        }
+        let holders = self.holders(asked, now);
+        if !holders.is_empty() {
+            let named = holders.iter().take(HOLDERS_NAMED_MAX).cloned().collect::<Vec<_>>().join("; ");
+            let _ = write!(text, "; held by: {named}");
+            if holders.len() > HOLDERS_NAMED_MAX {
+                let _ = write!(text, "; and {} more", holders.len() - HOLDERS_NAMED_MAX);
+            }
+        }
+        text
+    }
+
+    /// Who holds some of what was asked for, by process.
+    fn holders(&self, asked: &Resources, now: Tick) -> Vec<String> {
+        let leased =
+            |process: &ProcessId| self.leases.values().any(|l| l.worker == *process && conflict(&l.holds(), asked));
+        let holding = self.pool.workers.iter().filter(|(p, w)| leased(p) || conflict(&w.holds(), asked));
+        holding.map(|(process, _)| self.what_runs_on(*process, now)).collect()
+    }
+
+    fn what_runs_on(&self, process: ProcessId, now: Tick) -> String {
+        let running: Vec<String> = self
+            .ledger
+            .running(Some(process))
+            .into_iter()
+            .filter_map(|task| self.ledger.task(task))
+            .filter_map(|entry| match entry.state {
+                TaskState::Running { since, .. } => Some(format!("`{}` for {}", entry.name(), seconds(now, since))),
+                TaskState::Submitted | TaskState::Finished { .. } => None,
+            })
+            .collect();
+        let state = self.pool.workers.get(&process).map(|worker| worker.state);
+        let name = self.process_name(process);
+        match state {
+            _ if !running.is_empty() => format!("{name} running {}", running.join(", ")),
+            Some(WorkerState::Hosting(actor)) => format!("{name} hosting {actor}"),
+            Some(WorkerState::Starting(_)) => format!("{name} starting"),
+            _ => format!("{name} leased and idle"),
+        }
+    }
+
+    fn process_name(&self, process: ProcessId) -> String {
+        match self.pool.workers.get(&process) {
+            Some(worker) if worker.pid > 0 => format!("{process} (pid {})", worker.pid),
+            _ => process.to_string(),
+        }
+    }
+}
+
+/// What is missing of an ask, as "0.5 of 2 CPUs are free".
+fn lacking(asked: &Resources, free: &Resources, total: &Resources) -> String {
+    let mut parts = Vec::new();
+    if free.cpus < asked.cpus {
+        parts.push(format!("{} of {} CPUs are free", free.cpus, total.cpus));
+    }
+    if free.gpus < asked.gpus {
+        parts.push(format!("{} of {} GPUs are free", free.gpus, total.gpus));
+    }
+    if free.memory_bytes < asked.memory_bytes {
+        parts.push(format!("{} of {} bytes of memory are free", free.memory_bytes, total.memory_bytes));
+    }
+    for (name, amount) in &asked.custom {
+        let have = free.custom.get(name).copied().unwrap_or_default();
+        if have < *amount {
+            let all = total.custom.get(name).copied().unwrap_or_default();
+            parts.push(format!("{have} of {all} {name} are free"));
+        }
+    }
+    parts.join(", ")
+}
+
+fn seconds(now: Tick, since: Tick) -> String {
+    format!("{:.1} s", now.since_us(since) as f64 / 1e6)
+}

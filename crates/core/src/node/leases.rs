@@ -1,0 +1,304 @@
+//! Leases: granting, returning, giving CPUs back while a task waits, asking owners for idle ones.
+//!
+//! RES-1: the leases and actors that are not blocked hold, together with what is free, exactly the total plus the debt.
+//! A task that resumes takes its CPUs even when there are none; the difference is the debt, it is paid by the next CPUs
+//! that come free, and while there is one, no CPU is free.
+
+use super::pool::{Pick, Reserved};
+use super::queue::{Ask, OVERTAKES_MAX, Place, Waiting, conflict};
+use super::{Effect, Node, open_link, send};
+use crate::id::{LeaseId, ProcessId};
+use crate::message::FromNode;
+use crate::resources::{Amount, Resources};
+use crate::time::Tick;
+
+/// A lease is left with its owner for at least this long before others may ask for it.
+pub const RECLAIM_AFTER_US: u64 = 2_000;
+
+/// The lease number under which an actor's own calls run.
+pub(super) const ACTOR_LEASE: LeaseId = LeaseId(0);
+
+/// A right to run tasks of one shape on one worker.
+#[derive(Clone, Debug)]
+pub(super) struct Lease {
+    pub(super) owner: ProcessId,
+    pub(super) pool: u32,
+    pub(super) worker: ProcessId,
+    pub(super) resources: Resources,
+    /// Its task waits and has given its CPUs back.
+    pub(super) blocked: bool,
+    /// The owner knows it; else its worker is still starting.
+    pub(super) announced: bool,
+    /// The owner was asked for it.
+    pub(super) reclaimed: bool,
+    pub(super) since: Tick,
+}
+
+impl Lease {
+    /// What it takes from others right now.
+    pub(super) fn holds(&self) -> Resources {
+        let mut holds = self.resources.clone();
+        if self.blocked {
+            holds.cpus = Amount(0);
+        }
+        holds
+    }
+}
+
+impl Node {
+    #[expect(clippy::too_many_arguments, reason = "the fields of one message")]
+    pub(super) fn want_leases(
+        &mut self,
+        owner: ProcessId,
+        pool: u32,
+        resources: Resources,
+        count: u32,
+        depth: u32,
+        now: Tick,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.config.total.covers(&resources) {
+            let (asked, available) = (resources.to_string(), self.config.total.to_string());
+            send(owner, FromNode::Infeasible { pool, asked, available }, effects);
+            return;
+        }
+        match self.queue.wish(owner, pool) {
+            Some(place) => {
+                let place = self.queue.set_depth(place, depth);
+                if let Some(Waiting { ask: Ask::Leases { count: wanted, .. }, .. }) = self.queue.get_mut(place) {
+                    *wanted = count;
+                }
+                self.withdraw_excess(place, now);
+            }
+            None if count > 0 => {
+                let ask = Ask::Leases { owner, pool, count, pending: 0 };
+                self.queue.push(depth, Waiting { ask, resources, since: now, overtaken: 0 });
+            }
+            None => {}
+        }
+        self.schedule(now, effects);
+    }
+
+    /// Takes back grants that still wait for their worker when the owner wants fewer by now.
+    fn withdraw_excess(&mut self, place: Place, now: Tick) {
+        while let Some(Waiting { ask: Ask::Leases { owner, pool, count, pending }, .. }) = self.queue.get_mut(place) {
+            if *count == 0 && *pending == 0 {
+                self.queue.remove(place);
+                return;
+            }
+            if pending <= count {
+                return;
+            }
+            *pending -= 1;
+            let (owner, pool) = (*owner, *pool);
+            let unannounced = |lease: &Lease| !lease.announced && lease.owner == owner && lease.pool == pool;
+            let found = self.leases.iter().rev().find(|(_, lease)| unannounced(lease)).map(|(id, _)| *id);
+            let Some(id) = found else { return };
+            self.remove_lease(id, now);
+        }
+    }
+
+    /// Gives out what can be given out, then asks owners for leases when somebody still waits.
+    pub(super) fn schedule(&mut self, now: Tick, effects: &mut Vec<Effect>) {
+        while let Some((place, pick)) = self.next_grant() {
+            let Some(waiting) = self.queue.get(place) else { break };
+            let resources = waiting.resources.clone();
+            let ask = waiting.ask.clone();
+            let taken = self.free.try_take(&resources);
+            assert!(taken, "RES-1: a grant of {resources} is covered by what is free");
+            self.queue.overtake(place, &resources);
+            match ask {
+                Ask::Leases { owner, pool, .. } => {
+                    self.grant(place, owner, pool, resources, pick, now, effects);
+                }
+                Ask::Actor { actor, .. } => {
+                    self.queue.remove(place);
+                    self.place_actor(actor, resources, pick, effects);
+                }
+            }
+        }
+        self.fail_hopeless(effects);
+        self.reclaim(now, effects);
+    }
+
+    /// The first in the queue that fits, and the process for it.
+    fn next_grant(&self) -> Option<(Place, Pick)> {
+        let mut kept: Vec<&Resources> = Vec::new();
+        for (place, waiting) in self.queue.in_order() {
+            let resources = &waiting.resources;
+            if kept.iter().any(|other| conflict(other, resources)) {
+                continue;
+            }
+            if self.free.covers(resources) {
+                if let Some(pick) = self.pick(waiting) {
+                    return Some((place, pick));
+                }
+            } else if waiting.overtaken >= OVERTAKES_MAX && self.within_reach(resources) {
+                kept.push(resources);
+            }
+        }
+        None
+    }
+
+    /// Whether what runs now is enough to satisfy this when it ends: blocked tasks and actors may not end before.
+    fn within_reach(&self, resources: &Resources) -> bool {
+        let mut reach = self.config.total.clone();
+        let blocked = self.leases.values().filter(|lease| lease.blocked).map(Lease::holds);
+        let fits = blocked.chain(self.pool.held_by_actors()).all(|held| reach.try_take(&held));
+        fits && reach.covers(resources)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that a lease is made of")]
+    fn grant(
+        &mut self,
+        place: Place,
+        owner: ProcessId,
+        pool: u32,
+        resources: Resources,
+        pick: Pick,
+        now: Tick,
+        effects: &mut Vec<Effect>,
+    ) {
+        let id = LeaseId(self.next_lease);
+        self.next_lease += 1;
+        let (worker, ready) = self.take(pick, Reserved::Lease(id), effects);
+        let (blocked, reclaimed) = (false, false);
+        let lease = Lease { owner, pool, worker, resources, blocked, announced: false, reclaimed, since: now };
+        self.leases.insert(id, lease);
+        let place = self.queue.send_back(place);
+        if let Some(waiting) = self.queue.get_mut(place) {
+            (waiting.since, waiting.overtaken) = (now, 0);
+            if let Ask::Leases { pending, .. } = &mut waiting.ask {
+                *pending += 1;
+            }
+        }
+        if ready {
+            self.announce(id, now, effects);
+        }
+    }
+
+    /// Tells worker and owner of a lease.
+    pub(super) fn announce(&mut self, id: LeaseId, now: Tick, effects: &mut Vec<Effect>) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        (lease.announced, lease.since) = (true, now);
+        let (owner, worker, pool) = (lease.owner, lease.worker, lease.pool);
+        self.pool.host(worker, id);
+        open_link(owner, worker, effects);
+        send(worker, FromNode::LeaseOpened { lease: id, owner }, effects);
+        send(owner, FromNode::Granted { pool, lease: id, worker }, effects);
+        let Some(place) = self.queue.wish(owner, pool) else { return };
+        let Some(Waiting { ask: Ask::Leases { count, pending, .. }, .. }) = self.queue.get_mut(place) else { return };
+        *count = count.saturating_sub(1);
+        *pending = pending.saturating_sub(1);
+        if *count == 0 {
+            self.queue.remove(place);
+        }
+    }
+
+    pub(super) fn return_lease(&mut self, process: ProcessId, id: LeaseId, now: Tick, effects: &mut Vec<Effect>) {
+        // The leases of a dead owner are returned by their workers, which know when the last task under each has ended.
+        let may =
+            |lease: &Lease| lease.owner == process || (lease.worker == process && !self.live.contains(&lease.owner));
+        if self.leases.get(&id).is_some_and(|lease| lease.announced && may(lease)) {
+            self.close_lease(id, now, effects);
+            self.schedule(now, effects);
+        }
+    }
+
+    /// Ends a lease on a live worker.
+    pub(super) fn close_lease(&mut self, id: LeaseId, now: Tick, effects: &mut Vec<Effect>) {
+        if let Some(lease) = self.remove_lease(id, now) {
+            send(lease.worker, FromNode::LeaseClosed { lease: id }, effects);
+        }
+    }
+
+    /// Forgets a lease, gives back what it holds and frees its worker.
+    pub(super) fn remove_lease(&mut self, id: LeaseId, now: Tick) -> Option<Lease> {
+        let lease = self.leases.remove(&id)?;
+        self.give(&lease.holds());
+        self.pool.unhost(lease.worker, id, now);
+        Some(lease)
+    }
+
+    /// Puts resources back; CPUs pay the debt first.
+    pub(super) fn give(&mut self, back: &Resources) {
+        let mut back = back.clone();
+        let paid = back.cpus.0.min(self.debt.0);
+        self.debt.0 -= paid;
+        back.cpus.0 -= paid;
+        self.free.give(&back);
+    }
+
+    /// Takes CPUs for a task that resumes; what is not there becomes debt.
+    fn retake_cpus(&mut self, cpus: Amount) {
+        let taken = cpus.0.min(self.free.cpus.0);
+        self.free.cpus.0 -= taken;
+        self.debt.0 += cpus.0 - taken;
+    }
+
+    pub(super) fn blocked(&mut self, process: ProcessId, id: LeaseId, now: Tick, effects: &mut Vec<Effect>) {
+        let cpus = if id == ACTOR_LEASE {
+            self.pool.set_actor_blocked(process, true)
+        } else {
+            match self.leases.get_mut(&id) {
+                Some(lease) if lease.worker == process && !lease.blocked => {
+                    lease.blocked = true;
+                    Some(lease.resources.cpus)
+                }
+                _ => None,
+            }
+        };
+        if let Some(cpus) = cpus {
+            self.give(&Resources::cpus(cpus));
+            self.schedule(now, effects);
+        }
+    }
+
+    pub(super) fn unblocked(&mut self, process: ProcessId, id: LeaseId) {
+        let cpus = if id == ACTOR_LEASE {
+            self.pool.set_actor_blocked(process, false)
+        } else {
+            match self.leases.get_mut(&id) {
+                Some(lease) if lease.worker == process && lease.blocked => {
+                    lease.blocked = false;
+                    Some(lease.resources.cpus)
+                }
+                _ => None,
+            }
+        };
+        if let Some(cpus) = cpus {
+            self.retake_cpus(cpus);
+        }
+    }
+
+    /// Asks owners for leases that stand in the way of somebody. Each lease is asked for once; its owner returns it when
+    /// it is idle.
+    pub(super) fn reclaim(&mut self, now: Tick, effects: &mut Vec<Effect>) {
+        let due = self.reclaimable(|lease| now.since_us(lease.since) >= RECLAIM_AFTER_US);
+        for id in due {
+            if let Some(lease) = self.leases.get_mut(&id) {
+                lease.reclaimed = true;
+                send(lease.owner, FromNode::Reclaim { lease: id }, effects);
+            }
+        }
+    }
+
+    /// The leases that stand in somebody's way.
+    pub(super) fn reclaimable(&self, wanted: impl Fn(&Lease) -> bool) -> Vec<LeaseId> {
+        let waiting: Vec<&Waiting> = self.queue.in_order().map(|(_, waiting)| waiting).collect();
+        if waiting.is_empty() {
+            return Vec::new();
+        }
+        let in_the_way = |lease: &Lease| {
+            waiting.iter().any(|w| {
+                let own =
+                    matches!(w.ask, Ask::Leases { owner, pool, .. } if owner == lease.owner && pool == lease.pool);
+                // One that fits waits for a process: any lease may free one.
+                !own && (conflict(&w.resources, &lease.resources) || self.free.covers(&w.resources))
+            })
+        };
+        let candidate = |lease: &Lease| lease.announced && !lease.reclaimed && !lease.blocked;
+        let found = self.leases.iter().filter(|(_, l)| candidate(l) && self.live.contains(&l.owner) && wanted(l));
+        found.filter(|(_, lease)| in_the_way(lease)).map(|(id, _)| *id).collect()
+    }
+}

@@ -1,0 +1,426 @@
+//! The owner: what a process that submits tasks decides.
+//!
+//! Every driver and worker has one. It knows the tasks that the process submitted and the objects that they make, counts
+//! references with borrowers, asks the node for leases and sends tasks straight to the leased workers, retries, cancels.
+//! The shell turns calls of the user, messages of peers and words of the node into [`Event`]s and carries out the
+//! [`Effect`]s in order (records first: nothing leaves before it is recorded).
+//!
+//! Invariants, checked by tests and the simulator:
+//! - OWN-1: an object with a value never changes it.
+//! - OWN-2: an object is freed only when no handle, hold or loan is left.
+//! - OWN-3: a task is in one place: waiting, queued, with one worker, or being asked about.
+//! - OWN-4: at most one attempt of a task is ever released: a lost attempt is asked about before it is run again.
+
+mod calls;
+mod cancel;
+mod deaths;
+mod forward;
+mod leases;
+mod lost;
+mod objects;
+mod tasks;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crate::failure::Death;
+use crate::id::{ActorId, LeaseId, ObjectId, ProcessId, TaskId};
+use crate::map::IdMap;
+use crate::message::{FromNode, Peer, RequestId, ToNode};
+use crate::record::Record;
+use crate::spec::TaskSpec;
+use crate::time::Tick;
+use crate::value::{Location, RefSpec, Value};
+
+pub use calls::{ActorView, CALLS_IN_FLIGHT_MAX};
+pub use leases::{DEPTH_MAX, LEASE_IDLE_US, QUEUE_AHEAD_US};
+pub use tasks::TaskState;
+
+/// What happens to an owner.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The user submitted a task, constructor or call.
+    Submitted(TaskSpec),
+    /// The user submitted a task that exists already: a repeated parent adopts it.
+    Adopted {
+        /// The task.
+        spec: TaskSpec,
+        /// Its results, when it is done; none when it runs and the node will tell.
+        values: Option<Vec<Value>>,
+    },
+    /// The user put a value. `recorded` when a repeated parent found it in the ledger.
+    Put {
+        /// Its id.
+        object: ObjectId,
+        /// Hash of the bytes.
+        digest: u64,
+        /// The value.
+        value: Value,
+        /// Whether the ledger has it already.
+        recorded: bool,
+    },
+    /// A handle came out of bytes.
+    RefAdded(RefSpec),
+    /// A handle was dropped.
+    RefDropped(ObjectId),
+    /// Someone waits for this object.
+    Wanted(ObjectId),
+    /// The user cancels the task that makes this object.
+    Cancelled {
+        /// The object.
+        object: ObjectId,
+        /// Kill the worker at once instead of after the grace period.
+        force: bool,
+    },
+    /// The user ends an actor: later calls of this process do not reach the life that ends.
+    ActorKilled {
+        /// Which.
+        actor: ActorId,
+        /// Whether it may be started again.
+        restart: bool,
+    },
+    /// A task of this process was asked to stop: so are its children.
+    ParentCancelled(TaskId),
+    /// A task arrived to be run here: its references are held until it ends.
+    ArgumentsArrived {
+        /// Who sent it.
+        from: ProcessId,
+        /// The references.
+        refs: Vec<RefSpec>,
+    },
+    /// That task ended or was returned.
+    ArgumentsDone(Vec<RefSpec>),
+    /// Results with references inside leave for `to`, which becomes a borrower.
+    ResultsLeft {
+        /// Who receives them.
+        to: ProcessId,
+        /// The reply.
+        message: Peer,
+    },
+    /// The node speaks.
+    FromNode(FromNode),
+    /// A peer speaks.
+    FromPeer {
+        /// Who.
+        peer: ProcessId,
+        /// What.
+        message: Peer,
+    },
+    /// A deadline may have passed.
+    Ticked,
+}
+
+/// What an owner wants done, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Write this into the ledger ring.
+    Record(Record),
+    /// Say this to a peer; the shell opens a link when there is none.
+    Send {
+        /// To whom.
+        to: ProcessId,
+        /// What.
+        message: Peer,
+    },
+    /// Say this to the node.
+    Node(ToNode),
+    /// This object, which someone waits for, has a value.
+    Ready(ObjectId),
+}
+
+/// What is chosen for an owner when it is made.
+#[derive(Clone, Debug)]
+pub struct OwnerConfig {
+    /// A cancelled task that does not stop within this time loses its worker.
+    pub cancel_grace_us: u64,
+}
+
+impl Default for OwnerConfig {
+    fn default() -> Self {
+        Self { cancel_grace_us: 5_000_000 }
+    }
+}
+
+/// An object that this process owns or borrows.
+#[derive(Debug, Default)]
+struct ObjectEntry {
+    /// Who owns it; none for this process.
+    owner: Option<ProcessId>,
+    value: Option<Value>,
+    /// Handles in the user's hands.
+    local: u32,
+    /// Tasks that need it and values that contain it.
+    holds: u32,
+    /// Grants received from the owner's side (borrowed objects).
+    grants: u32,
+    /// Grants under another owner's name: after a death, the object has the dead owner and its successor.
+    other_grants: Vec<(ProcessId, u32)>,
+    /// Who else has to do with it; most objects never have any.
+    others: Option<Box<Others>>,
+    /// Someone waits in `get`.
+    watched: bool,
+    /// The owner (or, after its death, the node) was asked.
+    asked: bool,
+}
+
+/// Those that an object is kept for, besides handles and holds.
+#[derive(Debug, Default)]
+struct Others {
+    /// Grants given to others (owned objects). Signed: a return can overtake the news of the loan.
+    lent: BTreeMap<ProcessId, i64>,
+    /// Tasks here that wait for the value.
+    dependents: Vec<TaskId>,
+    /// Processes that asked for the value.
+    resolvers: Vec<ProcessId>,
+}
+
+impl ObjectEntry {
+    fn others(&mut self) -> &mut Others {
+        self.others.get_or_insert_default()
+    }
+
+    fn is_used(&self) -> bool {
+        let others = self.others.as_ref();
+        self.local > 0
+            || self.holds > 0
+            || others.is_some_and(|o| !o.lent.is_empty() || !o.dependents.is_empty() || !o.resolvers.is_empty())
+    }
+}
+
+#[derive(Debug)]
+struct TaskEntry {
+    spec: Arc<TaskSpec>,
+    state: TaskState,
+    /// Attempts that count against the retries.
+    failures: u32,
+    /// Set by a cancel; the tick when patience ends.
+    cancel_deadline: Option<Tick>,
+}
+
+#[derive(Debug)]
+struct Lease {
+    id: LeaseId,
+    worker: ProcessId,
+    in_flight: VecDeque<TaskId>,
+    blocked: bool,
+    reclaim: bool,
+    taking_back: bool,
+    idle_since: Tick,
+    /// When its first task was sent or its last reply came.
+    moved_at: Tick,
+}
+
+#[derive(Debug)]
+struct Pool {
+    resources: crate::resources::Resources,
+    ready: VecDeque<TaskId>,
+    leases: Vec<Lease>,
+    /// Leases asked for and not granted yet.
+    wanted: u32,
+    /// Average run time in sixteenths of a microsecond; none before the first reply.
+    mean_us_16: Option<u64>,
+}
+
+#[derive(Debug)]
+enum ActorPlace {
+    Unknown,
+    At { process: ProcessId },
+    Restarting,
+    Dead { reason: String },
+}
+
+#[derive(Debug)]
+struct ActorEntry {
+    place: ActorPlace,
+    /// Calls that were not sent, in order.
+    queue: VecDeque<TaskId>,
+    /// Calls that were sent and have not replied, in order.
+    sent: VecDeque<TaskId>,
+    /// Calls whose fate is being asked about; nothing is sent before all are answered.
+    asking: u32,
+    next_sequence: u64,
+    /// The constructor, when this process owns the actor.
+    creation: Option<Arc<TaskSpec>>,
+    /// What is inside the constructor's arguments, in the names under which it travels.
+    references: Vec<RefSpec>,
+    /// The process that the constructor's references were lent to.
+    lent_to: Option<ProcessId>,
+    /// The user ended it for good: calls wait for the node to say how it ended.
+    killed: bool,
+}
+
+#[derive(Debug)]
+struct Question {
+    task: TaskId,
+    death: Arc<Death>,
+    /// Whether the lost attempt counts against the retries.
+    counts: bool,
+}
+
+/// The owner's machine.
+#[derive(Debug)]
+pub struct Owner {
+    me: ProcessId,
+    config: OwnerConfig,
+    tasks: IdMap<TaskId, TaskEntry>,
+    objects: IdMap<ObjectId, ObjectEntry>,
+    pools: Vec<Pool>,
+    lease_pool: IdMap<LeaseId, u32>,
+    actors: IdMap<ActorId, ActorEntry>,
+    questions: BTreeMap<RequestId, Question>,
+    next_request: RequestId,
+    lent_to: BTreeMap<ProcessId, BTreeSet<ObjectId>>,
+    borrowed_from: BTreeMap<ProcessId, BTreeSet<ObjectId>>,
+    /// Highest incarnation known dead, per slot.
+    departed: BTreeMap<u32, u32>,
+    cancels: BTreeSet<(Tick, TaskId)>,
+    /// Tasks in state `Waiting`.
+    waiting: usize,
+}
+
+impl Owner {
+    /// The owner of process `me`.
+    pub fn new(me: ProcessId, config: OwnerConfig) -> Self {
+        Self {
+            me,
+            config,
+            tasks: IdMap::default(),
+            objects: IdMap::default(),
+            pools: Vec::new(),
+            lease_pool: IdMap::default(),
+            actors: IdMap::default(),
+            questions: BTreeMap::new(),
+            // The upper half of the numbers; the shell's own questions use the lower half.
+            next_request: 1 << 63,
+            lent_to: BTreeMap::new(),
+            borrowed_from: BTreeMap::new(),
+            departed: BTreeMap::new(),
+            cancels: BTreeSet::new(),
+            waiting: 0,
+        }
+    }
+
+    /// Takes one event and appends what is to be done.
+    pub fn step(&mut self, event: Event, now: Tick, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Submitted(spec) => self.submit(spec, now, effects),
+            Event::Adopted { spec, values } => self.adopt(spec, values, now, effects),
+            Event::Put { object, digest, value, recorded } => self.put(object, digest, value, recorded, effects),
+            Event::RefAdded(spec) => self.add_handle(spec),
+            Event::RefDropped(object) => self.drop_handle(object, effects),
+            Event::Wanted(object) => self.want(object, effects),
+            Event::Cancelled { object, force } => self.cancel(object, force, now, effects),
+            Event::ActorKilled { actor, restart } => self.kill_actor(actor, restart, now, effects),
+            Event::ParentCancelled(parent) => self.cancel_children(parent, now, effects),
+            Event::ArgumentsArrived { from, refs } => self.receive(&refs, from, effects),
+            Event::ArgumentsDone(refs) => self.release_all(&refs, effects),
+            Event::ResultsLeft { to, message } => self.send_results(to, message, effects),
+            Event::FromNode(message) => self.hear_node(message, now, effects),
+            Event::FromPeer { peer, message } => self.hear_peer(peer, message, now, effects),
+            Event::Ticked => self.tick(now, effects),
+        }
+    }
+
+    /// The value of an object, when this process knows it.
+    #[inline]
+    pub fn value(&self, object: &ObjectId) -> Option<&Value> {
+        self.objects.get(object)?.value.as_ref()
+    }
+
+    /// Whether this process knows the object at all.
+    pub fn knows(&self, object: &ObjectId) -> bool {
+        self.objects.contains(object)
+    }
+
+    /// A task that has not ended, and where it is.
+    pub fn task_state(&self, task: &TaskId) -> Option<(&Arc<TaskSpec>, &TaskState)> {
+        self.tasks.get(task).map(|entry| (&entry.spec, &entry.state))
+    }
+
+    /// Tasks that were submitted and have not ended.
+    pub fn pending(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Objects owned or borrowed.
+    pub fn object_count(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// When `Ticked` is due next.
+    pub fn deadline(&self) -> Option<Tick> {
+        let idle = self
+            .pools
+            .iter()
+            .flat_map(|pool| &pool.leases)
+            .filter(|lease| lease.in_flight.is_empty())
+            .map(|lease| lease.idle_since.plus_us(LEASE_IDLE_US))
+            .min();
+        let cancel = self.cancels.first().map(|(at, _)| *at);
+        let stuck = self.pools.iter().filter_map(Pool::stuck_at).min();
+        [idle, cancel, stuck].into_iter().flatten().min()
+    }
+
+    fn tick(&mut self, now: Tick, effects: &mut Vec<Effect>) {
+        self.return_idle_leases(now, effects);
+        self.end_patience(now, effects);
+    }
+
+    fn hear_node(&mut self, message: FromNode, now: Tick, effects: &mut Vec<Effect>) {
+        match message {
+            FromNode::Granted { pool, lease, worker } => self.granted(pool, lease, worker, now, effects),
+            FromNode::Infeasible { pool, asked, available } => {
+                self.infeasible(pool, asked, available, now, effects);
+            }
+            FromNode::Reclaim { lease } => self.reclaim(lease, effects),
+            FromNode::ProcessDied(death) => self.process_died(Arc::new(*death), now, effects),
+            FromNode::ActorCreated { actor, value } => self.actor_created(actor, value, now, effects),
+            FromNode::ActorAt { actor, process, incarnation: _ } => self.actor_at(actor, process, effects),
+            FromNode::ActorRestarting { actor, reason } => self.actor_lost(actor, reason, true, now, effects),
+            FromNode::ActorDead { actor, reason } => self.actor_lost(actor, reason, false, now, effects),
+            FromNode::Adopted { request, adoption, attempt } => {
+                self.answered(request, adoption, attempt, now, effects);
+            }
+            FromNode::Resolved { object, value } => self.resolved_by_node(object, value, now, effects),
+            FromNode::LeaseOpened { .. }
+            | FromNode::LeaseClosed { .. }
+            | FromNode::LinkOpened { .. }
+            | FromNode::Flush { .. }
+            | FromNode::Construct { .. }
+            | FromNode::Retire
+            | FromNode::ActorFound { .. }
+            | FromNode::ObjectCreated { .. }
+            | FromNode::Located { .. }
+            | FromNode::State { .. }
+            | FromNode::Explained { .. } => {}
+        }
+    }
+
+    fn hear_peer(&mut self, peer: ProcessId, message: Peer, now: Tick, effects: &mut Vec<Effect>) {
+        match message {
+            Peer::Reply { task, attempt, values, duration_us } => {
+                self.receive_values(&values, peer, effects);
+                self.replied(task, attempt, values, duration_us, now, effects);
+            }
+            Peer::Returned { lease, tasks, blocked } => self.returned(lease, tasks, blocked, now, effects),
+            Peer::Resolve { object } => self.resolve_for(peer, object, effects),
+            Peer::Resolved { object, value } => self.resolved(peer, object, value, now, effects),
+            Peer::Lent { object, borrower, count } => self.lent_by_other(object, borrower, count, effects),
+            Peer::GiveBack { object, count } => self.given_back(object, peer, count, effects),
+            Peer::CancelObject { object, force } => self.cancel(object, force, now, effects),
+            Peer::Run { .. } | Peer::RunAfter { .. } | Peer::TakeBack { .. } | Peer::Cancel { .. } => {}
+        }
+    }
+
+    fn is_departed(&self, process: ProcessId) -> bool {
+        // What the node lends is under its own name, and asked for as if its owner were dead.
+        process == ProcessId::NODE || self.departed.get(&process.slot).is_some_and(|dead| *dead >= process.incarnation)
+    }
+
+    /// Where a stored value lies that this process just freed; the shell tells the node.
+    fn free_stored(at: Location, effects: &mut Vec<Effect>) {
+        effects.push(Effect::Node(ToNode::FreeObject { at }));
+    }
+}

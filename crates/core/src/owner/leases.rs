@@ -1,0 +1,365 @@
+//! Leases: which worker gets the next task, and how many it gets ahead.
+//!
+//! Tasks of one shape share a pool. The owner keeps about [`QUEUE_AHEAD_US`] of work in flight per worker, by the mean
+//! run time that replies report, so a stream of tiny tasks never waits for a round trip and a stream of long ones is
+//! not queued behind each other. When a worker falls idle while another still has unstarted tasks, half of those are
+//! taken back.
+
+use super::{Effect, Lease, Owner, Pool};
+use crate::failure::Failure;
+use crate::id::{LeaseId, ProcessId, TaskId};
+use crate::message::{Peer, ToNode};
+use crate::time::Tick;
+use crate::value::Value;
+
+use super::tasks::TaskState;
+
+/// Work kept in flight per worker.
+pub const QUEUE_AHEAD_US: u64 = 1_000;
+/// A worker with less work than this in flight is preferred to waking another: a wake-up costs about as much.
+pub const PACK_US: u64 = 50;
+/// A queue whose first task has not ended for this long is held back by a long one.
+pub const STUCK_US: u64 = 2_000;
+/// Tasks in flight per worker, at most.
+pub const DEPTH_MAX: usize = 512;
+/// Tasks in flight per worker before the first reply tells how long they take.
+const DEPTH_UNKNOWN: usize = 2;
+/// An idle lease goes back to the node after this time.
+pub const LEASE_IDLE_US: u64 = 1_000_000;
+/// Leases that one owner asks for at a time, at most; more are asked for as these come.
+pub const LEASES_WANTED_MAX: u32 = 1_024;
+
+impl Pool {
+    pub(super) fn depth(&self) -> usize {
+        match self.mean_us_16 {
+            None => DEPTH_UNKNOWN,
+            Some(mean) => ((QUEUE_AHEAD_US * 16 / mean.max(1)) as usize).clamp(1, DEPTH_MAX),
+        }
+    }
+
+    fn observe(&mut self, duration_us: u32) {
+        // At least a quarter of a microsecond: nothing is free.
+        let sample = (u64::from(duration_us) * 16).max(4);
+        self.mean_us_16 = Some(match self.mean_us_16 {
+            None => sample,
+            Some(mean) => (mean * 7 + sample) / 8,
+        });
+    }
+
+    /// How many tasks are not worth waking another worker for.
+    fn packed(&self) -> usize {
+        self.mean_us_16.map_or(0, |mean| (PACK_US * 16 / mean.max(1)) as usize)
+    }
+
+    /// When a queue that does not move should be looked at again.
+    pub(super) fn stuck_at(&self) -> Option<Tick> {
+        let idle = self.leases.iter().any(|l| l.in_flight.is_empty() && !l.blocked && !l.reclaim);
+        let queues = self.leases.iter().filter(|l| idle && l.in_flight.len() >= 2 && !l.taking_back);
+        queues.map(|l| l.moved_at.plus_us(STUCK_US)).min()
+    }
+
+    /// The lease for the next task: the first that is busy but not much, else the one with the fewest tasks.
+    fn choose(&mut self, depth: usize) -> Option<&mut Lease> {
+        let packed = self.packed();
+        let open = |lease: &Lease| !lease.blocked && !lease.reclaim;
+        let busy = |lease: &Lease| !lease.in_flight.is_empty() && lease.in_flight.len() < packed.min(depth);
+        let at = match self.leases.iter().position(|lease| open(lease) && busy(lease)) {
+            Some(at) => at,
+            None => {
+                let open = self.leases.iter().enumerate().filter(|(_, lease)| open(lease));
+                open.min_by_key(|(_, lease)| lease.in_flight.len())?.0
+            }
+        };
+        Some(&mut self.leases[at]).filter(|lease| lease.in_flight.len() < depth)
+    }
+
+    pub(super) fn lease_mut(&mut self, lease: LeaseId) -> Option<&mut Lease> {
+        self.leases.iter_mut().find(|l| l.id == lease)
+    }
+}
+
+impl Owner {
+    /// A task that can run joins the queue of its shape.
+    pub(super) fn enqueue(&mut self, task: TaskId, now: Tick, effects: &mut Vec<Effect>) {
+        let Some(entry) = self.tasks.get(&task) else { return };
+        let resources = &entry.spec.options.resources;
+        let pool = match self.pools.iter().position(|p| p.resources == *resources) {
+            Some(pool) => pool,
+            None => {
+                self.pools.push(Pool {
+                    resources: resources.clone(),
+                    ready: Default::default(),
+                    leases: Vec::new(),
+                    wanted: 0,
+                    mean_us_16: None,
+                });
+                self.pools.len() - 1
+            }
+        };
+        self.pools[pool].ready.push_back(task);
+        self.dispatch(pool, now, effects);
+    }
+
+    /// Sends queued tasks to workers with room, then asks for more leases when tasks are left.
+    pub(super) fn dispatch(&mut self, pool: usize, now: Tick, effects: &mut Vec<Effect>) {
+        let depth = self.pools[pool].depth();
+        while let Some(&task) = self.pools[pool].ready.front() {
+            let queued = self.tasks.get(&task).is_some_and(|entry| entry.state == TaskState::Queued);
+            if !queued {
+                // Cancelled or settled while it waited.
+                self.pools[pool].ready.pop_front();
+                continue;
+            }
+            let Some(lease) = self.pools[pool].choose(depth) else { break };
+            if lease.in_flight.is_empty() {
+                lease.moved_at = now;
+            }
+            lease.in_flight.push_back(task);
+            let (id, worker) = (lease.id, lease.worker);
+            self.pools[pool].ready.pop_front();
+            if let Some(entry) = self.tasks.get_mut(&task) {
+                entry.state = TaskState::Sent { lease: id, worker };
+            }
+            self.send_task(task, id, worker, effects);
+            self.forward_dependents(task, effects);
+        }
+        self.ask_for_leases(pool, now, effects);
+    }
+
+    /// Tells the node how many more leases this shape could use, when that changed enough to matter.
+    fn ask_for_leases(&mut self, pool: usize, _now: Tick, effects: &mut Vec<Effect>) {
+        let p = &self.pools[pool];
+        let ahead: usize = p.leases.iter().map(|l| l.in_flight.len().saturating_sub(1)).sum();
+        let useful = (p.ready.len() + ahead).min(LEASES_WANTED_MAX as usize) as u32;
+        // Asking costs a message: only for the first task, when the wish is spent, or when it has grown a lot. A wish that
+        // has become void is withdrawn when the owner has time (`return_idle_leases`).
+        if useful == 0 || (p.wanted > 0 && useful < p.wanted.saturating_mul(8)) {
+            return;
+        }
+        let depth = p.ready.iter().take(16).filter_map(|t| self.tasks.get(t)).map(|e| e.spec.depth).max();
+        let message = ToNode::WantLeases {
+            pool: pool as u32,
+            resources: p.resources.clone(),
+            count: useful,
+            depth: depth.unwrap_or(0),
+        };
+        self.pools[pool].wanted = useful;
+        effects.push(Effect::Node(message));
+    }
+
+    pub(super) fn granted(
+        &mut self,
+        pool: u32,
+        lease: LeaseId,
+        worker: ProcessId,
+        now: Tick,
+        effects: &mut Vec<Effect>,
+    ) {
+        let pool = pool as usize;
+        if pool >= self.pools.len() || self.is_departed(worker) {
+            effects.push(Effect::Node(ToNode::ReturnLease { lease }));
+            return;
+        }
+        self.lease_pool.insert(lease, pool as u32);
+        let p = &mut self.pools[pool];
+        p.wanted = p.wanted.saturating_sub(1);
+        p.leases.push(Lease {
+            id: lease,
+            worker,
+            in_flight: Default::default(),
+            blocked: false,
+            reclaim: false,
+            taking_back: false,
+            idle_since: now,
+            moved_at: now,
+        });
+        self.dispatch(pool, now, effects);
+        self.rebalance(pool, now, effects);
+    }
+
+    pub(super) fn infeasible(
+        &mut self,
+        pool: u32,
+        asked: String,
+        available: String,
+        now: Tick,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(p) = self.pools.get_mut(pool as usize) else { return };
+        p.wanted = 0;
+        for task in std::mem::take(&mut p.ready) {
+            let failure = Failure::Infeasible { asked: asked.clone(), available: available.clone() };
+            self.settle(task, Value::failed(failure), now, effects);
+        }
+    }
+
+    /// A reply came: the task is off the lease's books.
+    pub(super) fn lease_replied(&mut self, lease: LeaseId, task: TaskId, duration_us: u32, now: Tick) {
+        let Some(&pool) = self.lease_pool.get(&lease) else { return };
+        let p = &mut self.pools[pool as usize];
+        p.observe(duration_us);
+        let Some(lease) = p.lease_mut(lease) else { return };
+        // Replies come in the order of the runs, so this is the front but for takings-back in flight.
+        if lease.in_flight.front() == Some(&task) {
+            lease.in_flight.pop_front();
+        } else {
+            lease.in_flight.retain(|t| *t != task);
+        }
+        lease.blocked = false;
+        lease.moved_at = now;
+        if lease.in_flight.is_empty() {
+            lease.idle_since = now;
+        }
+    }
+
+    /// After a reply: the next tasks for this lease, or its way back to the node.
+    pub(super) fn lease_free(&mut self, lease: LeaseId, now: Tick, effects: &mut Vec<Effect>) {
+        let Some(&pool) = self.lease_pool.get(&lease) else { return };
+        let pool = pool as usize;
+        let p = &mut self.pools[pool];
+        if let Some(l) = p.lease_mut(lease)
+            && l.reclaim
+            && l.in_flight.is_empty()
+        {
+            self.drop_lease(pool, lease, effects);
+            self.dispatch(pool, now, effects);
+            return;
+        }
+        if !p.ready.is_empty() || p.wanted > 0 {
+            self.dispatch(pool, now, effects);
+        }
+        self.rebalance(pool, now, effects);
+    }
+
+    /// When a worker idles and another has unstarted tasks, asks for half of those back.
+    fn rebalance(&mut self, pool: usize, now: Tick, effects: &mut Vec<Effect>) {
+        let p = &mut self.pools[pool];
+        let idle = p.leases.len() > 1
+            && p.ready.is_empty()
+            && p.leases.iter().any(|l| l.in_flight.is_empty() && !l.blocked && !l.reclaim);
+        if !idle {
+            return;
+        }
+        // The first of two is running or about to: only what is behind it can move. A short queue that moves stays:
+        // it would be done before another worker is awake.
+        let packed = p.packed();
+        let movable = |lease: &Lease| {
+            let stuck = now.since_us(lease.moved_at) >= STUCK_US;
+            !lease.taking_back && lease.in_flight.len() >= 2 && (lease.in_flight.len() > 2 * packed || stuck)
+        };
+        let Some(fullest) = p.leases.iter_mut().filter(|l| movable(l)).max_by_key(|l| l.in_flight.len()) else {
+            return;
+        };
+        let queued = fullest.in_flight.len();
+        fullest.taking_back = true;
+        let message = Peer::TakeBack { lease: fullest.id, keep: (queued / 2) as u32 };
+        effects.push(Effect::Send { to: fullest.worker, message });
+    }
+
+    pub(super) fn returned(
+        &mut self,
+        lease: LeaseId,
+        tasks: Vec<TaskId>,
+        blocked: bool,
+        now: Tick,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(&pool) = self.lease_pool.get(&lease) else { return };
+        let pool = pool as usize;
+        if let Some(l) = self.pools[pool].lease_mut(lease) {
+            l.taking_back = false;
+            l.blocked |= blocked;
+            l.in_flight.retain(|t| !tasks.contains(t));
+            if l.in_flight.is_empty() {
+                // A block can cross the reply that ended it.
+                l.blocked = false;
+                l.idle_since = now;
+            }
+        }
+        for task in tasks.into_iter().rev() {
+            let here = |state: &TaskState| matches!(state, TaskState::Sent { lease: at, .. } if *at == lease);
+            if self.tasks.get(&task).is_some_and(|entry| here(&entry.state)) {
+                self.take_returned(task, pool, now, effects);
+            }
+        }
+        self.dispatch(pool, now, effects);
+        let reclaimed = self.pools[pool].lease_mut(lease).is_some_and(|l| l.reclaim && l.in_flight.is_empty());
+        if reclaimed {
+            self.drop_lease(pool, lease, effects);
+        }
+    }
+
+    fn take_returned(&mut self, task: TaskId, pool: usize, now: Tick, effects: &mut Vec<Effect>) {
+        let Some(entry) = self.tasks.get_mut(&task) else { return };
+        if entry.cancel_deadline.is_some() {
+            self.settle(task, Value::failed(Failure::Cancelled { task }), now, effects);
+        } else if entry.spec.dependencies.is_empty() {
+            entry.state = TaskState::Queued;
+            self.pools[pool].ready.push_front(task);
+        } else {
+            // It may have been sent ahead of its dependencies.
+            self.place(task, now, effects);
+        }
+    }
+
+    pub(super) fn reclaim(&mut self, lease: LeaseId, effects: &mut Vec<Effect>) {
+        let Some(&pool) = self.lease_pool.get(&lease) else { return };
+        let pool = pool as usize;
+        let Some(l) = self.pools[pool].lease_mut(lease) else { return };
+        l.reclaim = true;
+        if l.in_flight.is_empty() {
+            self.drop_lease(pool, lease, effects);
+        } else if l.in_flight.len() > 1 && !l.taking_back {
+            l.taking_back = true;
+            effects.push(Effect::Send { to: l.worker, message: Peer::TakeBack { lease, keep: 1 } });
+        }
+    }
+
+    fn drop_lease(&mut self, pool: usize, lease: LeaseId, effects: &mut Vec<Effect>) {
+        self.pools[pool].leases.retain(|l| l.id != lease);
+        self.lease_pool.remove(&lease);
+        effects.push(Effect::Node(ToNode::ReturnLease { lease }));
+    }
+
+    pub(super) fn return_idle_leases(&mut self, now: Tick, effects: &mut Vec<Effect>) {
+        for pool in 0..self.pools.len() {
+            self.rebalance(pool, now, effects);
+            self.withdraw_wish(pool, effects);
+            let idle: Vec<LeaseId> = self.pools[pool]
+                .leases
+                .iter()
+                .filter(|l| l.in_flight.is_empty() && now.since_us(l.idle_since) >= LEASE_IDLE_US)
+                .map(|l| l.id)
+                .collect();
+            for lease in idle {
+                self.drop_lease(pool, lease, effects);
+            }
+        }
+    }
+
+    /// A wish for leases that nothing needs any more is taken back.
+    fn withdraw_wish(&mut self, pool: usize, effects: &mut Vec<Effect>) {
+        let p = &mut self.pools[pool];
+        if p.wanted > 0 && p.ready.is_empty() && p.leases.iter().all(|lease| lease.in_flight.len() < 2) {
+            p.wanted = 0;
+            let resources = p.resources.clone();
+            effects.push(Effect::Node(ToNode::WantLeases { pool: pool as u32, resources, count: 0, depth: 0 }));
+        }
+    }
+
+    /// The leases that a dead worker hosted, each with its tasks in order.
+    pub(super) fn lose_leases(&mut self, worker: ProcessId) -> Vec<Vec<TaskId>> {
+        let mut lost = Vec::new();
+        for pool in &mut self.pools {
+            for lease in std::mem::take(&mut pool.leases) {
+                if lease.worker == worker {
+                    self.lease_pool.remove(&lease.id);
+                    lost.push(lease.in_flight.into());
+                } else {
+                    pool.leases.push(lease);
+                }
+            }
+        }
+        lost
+    }
+}

@@ -1,0 +1,96 @@
+//! Lost attempts: the node is asked whether a task had ended before it is run again (OWN-4).
+
+use std::sync::Arc;
+
+use super::tasks::TaskState;
+use super::{Effect, Owner};
+use crate::failure::{Death, Failure};
+use crate::id::{ObjectId, TaskId};
+use crate::message::{Adoption, RequestId, ToNode};
+use crate::spec::TaskKind;
+use crate::time::Tick;
+use crate::value::Value;
+
+impl Owner {
+    /// Asks the node whether a lost attempt had ended before its worker died (OWN-4).
+    pub(super) fn ask_about(&mut self, task: TaskId, death: &Arc<Death>, counts: bool, effects: &mut Vec<Effect>) {
+        if let Some(entry) = self.tasks.get_mut(&task) {
+            entry.state = TaskState::Asked;
+            self.ask(task, Arc::clone(death), counts, effects);
+        }
+    }
+
+    pub(super) fn ask(&mut self, task: TaskId, death: Arc<Death>, counts: bool, effects: &mut Vec<Effect>) {
+        let Some(entry) = self.tasks.get(&task) else { return };
+        let request = self.next_request;
+        self.next_request += 1;
+        self.questions.insert(request, super::Question { task, death, counts });
+        let object = ObjectId::result(task, 0);
+        effects.push(Effect::Node(ToNode::Adopt { request, object, digest: entry.spec.digest }));
+    }
+
+    pub(super) fn answered(
+        &mut self,
+        request: RequestId,
+        adoption: Adoption,
+        attempt: u32,
+        now: Tick,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(question) = self.questions.remove(&request) else { return };
+        let task = question.task;
+        let Some(entry) = self.tasks.get_mut(&task) else { return };
+        let call = matches!(entry.spec.kind, TaskKind::Call { .. });
+        let asked = entry.state == TaskState::Asked;
+        let again = matches!(adoption, Adoption::New | Adoption::Different);
+        if again && attempt > entry.spec.attempt + 1 {
+            Arc::make_mut(&mut entry.spec).attempt = attempt - 1;
+        }
+        match adoption {
+            Adoption::Finished(values) => {
+                if call && asked {
+                    self.call_answered(task);
+                }
+                for value in &values {
+                    self.receive_from_node(&value.nested, effects);
+                }
+                self.complete(task, values, now, effects);
+            }
+            Adoption::Running => {
+                // The same question is answered again when that run is lost.
+                self.questions.insert(request, question);
+            }
+            Adoption::New | Adoption::Different => {
+                if call && asked {
+                    self.call_answered(task);
+                }
+                self.lost_attempt(task, &question.death, question.counts, now, effects);
+            }
+        }
+        if call {
+            self.flush_calls_of(task, now, effects);
+        }
+    }
+
+    fn lost_attempt(&mut self, task: TaskId, death: &Death, counts: bool, now: Tick, effects: &mut Vec<Effect>) {
+        let Some(entry) = self.tasks.get(&task) else { return };
+        let spec = Arc::clone(&entry.spec);
+        let exhausted = counts && entry.failures >= spec.options.retries_max;
+        if entry.cancel_deadline.is_some() {
+            self.settle(task, Value::failed(Failure::Cancelled { task }), now, effects);
+        } else if !exhausted {
+            self.run_again(task, counts, now, effects);
+        } else if let TaskKind::Call { actor, .. } = spec.kind {
+            let reason = format!("it died during the call: {death}");
+            self.settle(task, Value::failed(Failure::ActorDied { actor, reason }), now, effects);
+        } else {
+            let failure = Failure::WorkerDied {
+                task,
+                name: spec.options.name.clone(),
+                death: Box::new(death.clone()),
+                attempts: entry.failures + 1,
+            };
+            self.settle(task, Value::failed(failure), now, effects);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Wishes for leases, dispatch in depth, taking back, reclaiming, idle leases.
+
+use super::*;
+
+#[test]
+fn wishes_are_repeated_only_when_they_have_grown_a_lot() {
+    let mut bench = Bench::new();
+    let mut wishes = Vec::new();
+    for _ in 0..8 {
+        let spec = bench.task();
+        let effects = bench.submit(&spec);
+        wishes.extend(effects.into_iter().filter(|e| matches!(e, Effect::Node(_))));
+    }
+    assert_eq!(wishes, [want(1, 1), want(8, 1)]);
+}
+
+#[test]
+fn two_tasks_are_in_flight_per_lease_until_a_reply_tells_how_long_they_take() {
+    let mut bench = Bench::new();
+    let specs: Vec<TaskSpec> = (0..4).map(|_| bench.task()).collect();
+    for spec in &specs {
+        bench.submit(spec);
+    }
+    let effects = bench.grant(L1, W1);
+    assert_eq!(effects, [run(L1, W1, &specs[0], vec![]), run(L1, W1, &specs[1], vec![]), want(3, 1)]);
+    // 100 us each: ten fit into the millisecond ahead.
+    let effects = bench.reply(&specs[0], value(0));
+    assert_eq!(effects, [run(L1, W1, &specs[2], vec![]), run(L1, W1, &specs[3], vec![])]);
+}
+
+#[test]
+fn a_long_task_is_sent_alone() {
+    let mut bench = Bench::new();
+    let specs: Vec<TaskSpec> = (0..3).map(|_| bench.task()).collect();
+    for spec in &specs {
+        bench.submit(spec);
+    }
+    bench.grant(L1, W1);
+    let message = Peer::Reply { task: specs[0].id, attempt: 0, values: vec![value(0)], duration_us: 50_000 };
+    assert_eq!(bench.peer(W1, message), [], "one runs, the third waits here");
+    assert_eq!(bench.state(&specs[2]), Some(TaskState::Queued));
+}
+
+#[test]
+fn an_idle_worker_gets_half_of_what_another_has_not_started() {
+    let mut bench = Bench::new();
+    let specs: Vec<TaskSpec> = (0..2).map(|_| bench.task()).collect();
+    for spec in &specs {
+        bench.submit(spec);
+    }
+    bench.grant(L1, W1);
+    // The second of two on one worker could use a third lease.
+    assert_eq!(bench.grant(L2, W2), [want(1, 0), say(W1, Peer::TakeBack { lease: L1, keep: 1 })]);
+    let returned = Peer::Returned { lease: L1, tasks: vec![specs[1].id], blocked: false };
+    let effects = bench.peer(W1, returned);
+    assert_eq!(effects, [run(L2, W2, &specs[1], vec![])]);
+    assert_eq!(bench.state(&specs[1]), Some(TaskState::Sent { lease: L2, worker: W2 }));
+}
+
+#[test]
+fn a_blocked_lease_gets_nothing_until_its_task_replies() {
+    let mut bench = Bench::new();
+    let specs: Vec<TaskSpec> = (0..2).map(|_| bench.task()).collect();
+    for spec in &specs {
+        bench.submit(spec);
+    }
+    bench.grant(L1, W1);
+    let returned = Peer::Returned { lease: L1, tasks: vec![specs[1].id], blocked: true };
+    assert_eq!(bench.peer(W1, returned), []);
+    assert_eq!(bench.state(&specs[1]), Some(TaskState::Queued));
+    assert_eq!(bench.reply(&specs[0], value(0)), [run(L1, W1, &specs[1], vec![])]);
+}
+
+#[test]
+fn a_reclaimed_lease_goes_back_when_its_last_task_has_replied() {
+    let mut bench = Bench::new();
+    let specs: Vec<TaskSpec> = (0..2).map(|_| bench.task()).collect();
+    for spec in &specs {
+        bench.submit(spec);
+    }
+    bench.grant(L1, W1);
+    let effects = bench.node(FromNode::Reclaim { lease: L1 });
+    assert_eq!(effects, [say(W1, Peer::TakeBack { lease: L1, keep: 1 })]);
+    let returned = Peer::Returned { lease: L1, tasks: vec![specs[1].id], blocked: false };
+    bench.peer(W1, returned);
+    assert_eq!(bench.state(&specs[1]), Some(TaskState::Queued));
+    let effects = bench.reply(&specs[0], value(0));
+    assert_eq!(effects, [Effect::Node(ToNode::ReturnLease { lease: L1 })]);
+    assert_eq!(bench.grant(L2, W2), [run(L2, W2, &specs[1], vec![])]);
+}
+
+#[test]
+fn an_idle_lease_is_reclaimed_at_once() {
+    let mut bench = Bench::new();
+    let spec = bench.sent_task();
+    bench.reply(&spec, value(0));
+    let effects = bench.node(FromNode::Reclaim { lease: L1 });
+    assert_eq!(effects, [Effect::Node(ToNode::ReturnLease { lease: L1 })]);
+    assert_eq!(bench.node(FromNode::Reclaim { lease: L1 }), []);
+}
+
+#[test]
+fn an_idle_lease_goes_back_after_its_time() {
+    let mut bench = Bench::new();
+    let spec = bench.sent_task();
+    assert_eq!(bench.owner.deadline(), None);
+    bench.reply(&spec, value(0));
+    assert_eq!(bench.owner.deadline(), Some(bench.now.plus_us(LEASE_IDLE_US)));
+    bench.now = bench.now.plus_us(LEASE_IDLE_US - 1);
+    assert_eq!(bench.step(Event::Ticked), []);
+    bench.now = bench.now.plus_us(1);
+    assert_eq!(bench.step(Event::Ticked), [Effect::Node(ToNode::ReturnLease { lease: L1 })]);
+}
+
+#[test]
+fn a_lease_for_nobody_is_returned_at_once() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.grant(L1, W1), [Effect::Node(ToNode::ReturnLease { lease: L1 })]);
+}
+
+#[test]
+fn a_lease_on_a_worker_that_is_known_to_be_dead_is_returned_at_once() {
+    let mut bench = Bench::new();
+    let spec = bench.task();
+    bench.submit(&spec);
+    bench.die(W1);
+    assert_eq!(bench.grant(L1, W1), [Effect::Node(ToNode::ReturnLease { lease: L1 })]);
+    assert_eq!(bench.state(&spec), Some(TaskState::Queued));
+}
+
+#[test]
+fn a_shape_that_the_machine_can_never_give_fails_all_and_later_tasks_ask_again() {
+    let mut bench = Bench::new();
+    let spec = bench.task();
+    bench.submit(&spec);
+    let (asked, available) = ("1 CPUs".to_owned(), "0 CPUs".to_owned());
+    let failure = Failure::Infeasible { asked: asked.clone(), available: available.clone() };
+    let effects = bench.node(FromNode::Infeasible { pool: 0, asked, available });
+    assert_eq!(effects, [settled(&spec, failure)]);
+    let later = bench.task();
+    let effects = bench.submit(&later);
+    assert_eq!(effects, [bench.submitted(&later), want(1, 1)]);
+}
+
+/// The mean run time is this; all leases are idle.
+fn with_mean(bench: &mut Bench, duration_us: u32, leases: &[(LeaseId, ProcessId)]) {
+    let spec = bench.task();
+    bench.submit(&spec);
+    for (lease, worker) in leases {
+        bench.grant(*lease, *worker);
+    }
+    let worker = leases[0].1;
+    bench.peer(worker, Peer::Reply { task: spec.id, attempt: 0, values: vec![value(0)], duration_us });
+}
+
+fn submit_many(bench: &mut Bench, count: usize) -> Vec<TaskSpec> {
+    let specs: Vec<TaskSpec> = (0..count).map(|_| bench.task()).collect();
+    specs.iter().for_each(|spec| drop(bench.submit(spec)));
+    specs
+}
+
+fn sent_to(bench: &Bench, specs: &[TaskSpec], lease: LeaseId) -> usize {
+    specs.iter().filter(|s| matches!(bench.state(s), Some(TaskState::Sent { lease: at, .. }) if at == lease)).count()
+}
+
+#[test]
+fn tiny_tasks_are_packed_onto_a_busy_worker_before_another_is_woken() {
+    let mut bench = Bench::new();
+    // 10 us each: five are not worth a wake-up.
+    with_mean(&mut bench, 10, &[(L1, W1), (L2, W2)]);
+    let specs = submit_many(&mut bench, 5);
+    assert_eq!((sent_to(&bench, &specs, L1), sent_to(&bench, &specs, L2)), (5, 0));
+    let more = submit_many(&mut bench, 5);
+    assert_eq!((sent_to(&bench, &more, L1), sent_to(&bench, &more, L2)), (0, 5));
+}
+
+#[test]
+fn long_tasks_go_to_the_worker_with_the_fewest() {
+    let mut bench = Bench::new();
+    with_mean(&mut bench, 400, &[(L1, W1), (L2, W2)]);
+    let specs = submit_many(&mut bench, 4);
+    assert_eq!((sent_to(&bench, &specs, L1), sent_to(&bench, &specs, L2)), (2, 2));
+}
+
+#[test]
+fn a_short_queue_that_moves_stays_and_one_that_is_stuck_is_halved() {
+    let mut bench = Bench::new();
+    with_mean(&mut bench, 10, &[(L1, W1), (L2, W2)]);
+    let specs = submit_many(&mut bench, 4);
+    assert_eq!(bench.step(Event::Ticked).iter().filter(|e| matches!(e, Effect::Send { .. })).count(), 0);
+    let stuck_at = bench.now.plus_us(crate::owner::leases::STUCK_US);
+    assert_eq!(bench.owner.deadline(), Some(stuck_at));
+    bench.now = stuck_at;
+    let effects = bench.step(Event::Ticked);
+    assert_eq!(effects, [say(W1, Peer::TakeBack { lease: L1, keep: 2 })]);
+    assert_eq!(bench.step(Event::Ticked), [], "asked once");
+    let back: Vec<TaskId> = specs[2..].iter().map(|spec| spec.id).collect();
+    bench.peer(W1, Peer::Returned { lease: L1, tasks: back, blocked: false });
+    assert_eq!((sent_to(&bench, &specs, L1), sent_to(&bench, &specs, L2)), (4, 0), "packed again: the mean says so");
+}
+
+#[test]
+fn a_wish_that_nothing_needs_any_more_is_withdrawn() {
+    let mut bench = Bench::new();
+    let specs = submit_many(&mut bench, 8);
+    bench.grant(L1, W1);
+    for spec in &specs {
+        bench.reply(spec, value(0));
+    }
+    let effects = bench.step(Event::Ticked);
+    assert_eq!(effects, [want(0, 0)]);
+    assert_eq!(bench.step(Event::Ticked), []);
+}

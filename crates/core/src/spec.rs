@@ -1,0 +1,216 @@
+//! A task as it is submitted, recorded and run: one set of bytes for all three.
+//!
+//! The record of a submit is enough to run the task again (design rule 2), so the spec that the worker receives and the
+//! one that the ledger keeps are the same encoding.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::codec::{Malformed, Reader, Write};
+use crate::id::{ActorId, FunctionKey, ObjectId, ProcessId, TaskId};
+use crate::resources::Resources;
+use crate::value::{RefSpec, decode_refs, encode_refs};
+
+/// Retries after a worker's death when the user does not say otherwise.
+pub const RETRIES_DEFAULT: u32 = 3;
+/// More results than this from one task are refused.
+pub const RETURNS_MAX: u32 = 10_000;
+/// More references than this in one task's arguments are refused.
+pub const ARGUMENT_REFS_MAX: usize = 1_000_000;
+
+/// What kind of work a spec describes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TaskKind {
+    /// A function.
+    Plain,
+    /// An actor's constructor.
+    Create(ActorOptions),
+    /// An actor's method.
+    Call {
+        /// The actor.
+        actor: ActorId,
+        /// Who calls.
+        caller: ProcessId,
+        /// The caller's count of calls to this actor: increasing, never used twice.
+        sequence: u64,
+    },
+}
+
+/// What the user chose for an actor.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ActorOptions {
+    /// Name under which others find it.
+    pub name: Option<String>,
+    /// How often it is started again after a death.
+    pub restarts_max: u32,
+}
+
+/// The options of one task that are not on the hot path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskOptions {
+    /// Name for people.
+    pub name: String,
+    /// What it needs.
+    pub resources: Resources,
+    /// Runs again after a worker's death, at most so often.
+    pub retries_max: u32,
+    /// Errors (type or text) that are tried again too.
+    pub retry_on: Vec<String>,
+}
+
+/// The plain options that a reader of specs met last, to share instead of making them again.
+#[derive(Clone, Debug, Default)]
+pub struct Interned(Option<Arc<TaskOptions>>);
+
+/// A task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskSpec {
+    /// The task.
+    pub id: TaskId,
+    /// Who submitted it.
+    pub parent: TaskId,
+    /// What to run.
+    pub function: FunctionKey,
+    /// Hash of function and arguments: tells a repeated submit from a different one.
+    pub digest: u64,
+    /// Runs so far, from 0.
+    pub attempt: u32,
+    /// Submits between the driver and this task.
+    pub depth: u32,
+    /// How many objects it makes.
+    pub returns: u32,
+    /// Function, constructor or method.
+    pub kind: TaskKind,
+    /// The rest; shared between the tasks of one call site.
+    pub options: Arc<TaskOptions>,
+    /// Arguments by reference, resolved before the task starts, in the order in which the payload names them.
+    pub dependencies: Vec<RefSpec>,
+    /// References inside argument values; they travel as references.
+    pub nested: Vec<RefSpec>,
+    /// Arguments in the front end's encoding.
+    pub payload: Vec<u8>,
+}
+
+impl TaskSpec {
+    /// The ids of the results.
+    pub fn results(&self) -> impl Iterator<Item = ObjectId> + use<> {
+        let id = self.id;
+        (0..self.returns).map(move |index| ObjectId::result(id, index))
+    }
+
+    /// Hash of what makes two submits the same: function, arguments, references, shape of the result.
+    pub fn compute_digest(&self) -> u64 {
+        let mut digest =
+            crate::value::digest_without_owners(self.function.0 ^ u64::from(self.returns), &self.payload, &self.nested);
+        for r in self.dependencies.iter().chain(&self.nested) {
+            let mut key = [0; 24];
+            key[..16].copy_from_slice(&r.object.task().raw().to_le_bytes());
+            key[16..].copy_from_slice(&r.object.index().to_le_bytes());
+            digest = crate::id::digest_from(digest, &key);
+        }
+        digest
+    }
+
+    /// Appends the spec to a message or record.
+    pub fn encode(&self, out: &mut impl Write) {
+        out.u128(self.id.raw());
+        out.u128(self.parent.raw());
+        out.u64(self.function.0);
+        out.u64(self.digest);
+        out.u32(self.attempt);
+        out.u32(self.depth);
+        out.u32(self.returns);
+        match &self.kind {
+            TaskKind::Plain => out.u8(0),
+            TaskKind::Create(options) => {
+                out.u8(1);
+                out.bytes(&postcard::to_allocvec(options).unwrap_or_default());
+            }
+            TaskKind::Call { actor, caller, sequence } => {
+                out.u8(2);
+                out.u128(actor.0.raw());
+                out.u32(caller.slot);
+                out.u32(caller.incarnation);
+                out.u64(*sequence);
+            }
+        }
+        self.options.encode(out);
+        encode_refs(&self.dependencies, out);
+        encode_refs(&self.nested, out);
+        out.bytes(&self.payload);
+    }
+
+    /// Takes a spec off a message or record.
+    pub fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Self::decode_with(from, &mut Interned::default())
+    }
+
+    /// The same for a stream of specs, most of which have the options of the one before.
+    pub fn decode_with(from: &mut Reader<'_>, interned: &mut Interned) -> Result<Self, Malformed> {
+        let id = TaskId::from_raw(from.u128()?);
+        let parent = TaskId::from_raw(from.u128()?);
+        let function = FunctionKey(from.u64()?);
+        let digest = from.u64()?;
+        let (attempt, depth, returns) = (from.u32()?, from.u32()?, from.u32()?);
+        if returns > RETURNS_MAX {
+            return Err(Malformed::Unknown("number of results"));
+        }
+        let kind = match from.u8()? {
+            0 => TaskKind::Plain,
+            1 => {
+                TaskKind::Create(postcard::from_bytes(from.bytes()?).map_err(|_| Malformed::Unknown("actor options"))?)
+            }
+            2 => TaskKind::Call {
+                actor: ActorId(TaskId::from_raw(from.u128()?)),
+                caller: ProcessId { slot: from.u32()?, incarnation: from.u32()? },
+                sequence: from.u64()?,
+            },
+            _ => return Err(Malformed::Unknown("task kind")),
+        };
+        let options = TaskOptions::decode(from, interned)?;
+        let dependencies = decode_refs(from)?;
+        let nested = decode_refs(from)?;
+        let payload = from.bytes()?.to_vec();
+        Ok(Self { id, parent, function, digest, attempt, depth, returns, kind, options, dependencies, nested, payload })
+    }
+}
+
+impl TaskOptions {
+    fn encode(&self, out: &mut impl Write) {
+        out.bytes(self.name.as_bytes());
+        out.u64(self.resources.cpus.0);
+        out.u32(self.retries_max);
+        // The common case, CPUs only, is one byte; anything else is postcard.
+        let plain = self.resources.gpus.0 == 0
+            && self.resources.memory_bytes == 0
+            && self.resources.custom.is_empty()
+            && self.retry_on.is_empty();
+        out.u8(u8::from(!plain));
+        if !plain {
+            out.bytes(&postcard::to_allocvec(self).unwrap_or_default());
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>, interned: &mut Interned) -> Result<Arc<Self>, Malformed> {
+        let name = from.bytes()?;
+        let cpus = crate::resources::Amount(from.u64()?);
+        let retries_max = from.u32()?;
+        match from.u8()? {
+            0 => {}
+            1 => return postcard::from_bytes(from.bytes()?).map_err(|_| Malformed::Unknown("task options")),
+            _ => return Err(Malformed::Unknown("task options form")),
+        }
+        if let Some(last) = &interned.0
+            && last.name.as_bytes() == name
+            && last.resources.cpus == cpus
+            && last.retries_max == retries_max
+        {
+            return Ok(Arc::clone(last));
+        }
+        let name = std::str::from_utf8(name).map_err(|_| Malformed::Unknown("task name"))?.to_owned();
+        let options = Arc::new(Self { name, resources: Resources::cpus(cpus), retries_max, retry_on: Vec::new() });
+        interned.0 = Some(Arc::clone(&options));
+        Ok(options)
+    }
+}

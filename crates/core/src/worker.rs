@@ -1,0 +1,414 @@
+//! The worker: what a process that runs other people's tasks decides.
+//!
+//! A worker has a seat per lease, and a seat runs one task at a time in the order of arrival. When its task blocks, the
+//! seat hands the tasks behind it back to their owner and gives its CPU back to the node; the node may then open another
+//! seat in the same process, which runs on another thread. An actor is a seat that never closes, takes calls from many
+//! callers, and drops a call that it has seen (caller and sequence).
+//!
+//! Invariants:
+//! - WRK-1: a seat runs at most one task.
+//! - WRK-2: `Started` is recorded before the user's code runs, `Finished` before the reply leaves.
+//! - WRK-3: a task that was handed back has not started and never will under this run.
+
+mod seat;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::failure::Failure;
+use crate::id::{ActorId, LeaseId, ProcessId, TaskId};
+use crate::map::IdMap;
+use crate::message::{FromNode, Peer, ToNode};
+use crate::owner;
+use crate::record::Record;
+use crate::spec::{TaskKind, TaskSpec};
+use crate::time::Tick;
+use crate::value::{RefSpec, Value};
+
+use seat::{Queued, Running, Seat};
+
+/// The seat of an actor's calls.
+const ACTOR_SEAT: LeaseId = LeaseId(0);
+
+/// What happens to a worker.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The node speaks.
+    FromNode(FromNode),
+    /// A peer speaks.
+    FromPeer {
+        /// Who.
+        peer: ProcessId,
+        /// What.
+        message: Peer,
+    },
+    /// The user's code has ended.
+    Finished {
+        /// Under which lease.
+        lease: LeaseId,
+        /// Which task.
+        task: TaskId,
+        /// Its results.
+        values: Vec<Value>,
+    },
+    /// The running task waits for something.
+    Blocked {
+        /// Under which lease.
+        lease: LeaseId,
+    },
+    /// It runs on.
+    Unblocked {
+        /// Under which lease.
+        lease: LeaseId,
+    },
+}
+
+/// What a worker wants done, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Write this into the ledger ring.
+    Record(Record),
+    /// Say this to a peer.
+    Send {
+        /// To whom.
+        to: ProcessId,
+        /// What.
+        message: Peer,
+    },
+    /// Say this to the node.
+    Node(ToNode),
+    /// Run this on a thread of its own.
+    Execute(Execution),
+    /// The owner of this process has to know about references.
+    Refs(RefsMoved),
+    /// Tell the running task that it should stop.
+    Flag(TaskId),
+    /// End the process.
+    Exit,
+}
+
+/// A task that may run now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Execution {
+    /// Under which lease.
+    pub lease: LeaseId,
+    /// The task.
+    pub spec: Arc<TaskSpec>,
+    /// The values of its dependencies.
+    pub resolved: Vec<Value>,
+}
+
+/// References that came with a task or leave with its results.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RefsMoved {
+    /// They came with a task's arguments.
+    Arrived {
+        /// From whom.
+        from: ProcessId,
+        /// Which.
+        refs: Vec<RefSpec>,
+    },
+    /// That task is over.
+    Done(Vec<RefSpec>),
+    /// They leave inside results: the owner's machine lends them and sends the reply.
+    Left {
+        /// To whom.
+        to: ProcessId,
+        /// The reply.
+        message: Peer,
+    },
+    /// A task was asked to stop: so are its children.
+    ParentCancelled(TaskId),
+}
+
+impl From<RefsMoved> for owner::Event {
+    fn from(moved: RefsMoved) -> Self {
+        match moved {
+            RefsMoved::Arrived { from, refs } => owner::Event::ArgumentsArrived { from, refs },
+            RefsMoved::Done(refs) => owner::Event::ArgumentsDone(refs),
+            RefsMoved::Left { to, message } => owner::Event::ResultsLeft { to, message },
+            RefsMoved::ParentCancelled(task) => owner::Event::ParentCancelled(task),
+        }
+    }
+}
+
+/// The worker's machine.
+#[derive(Debug, Default)]
+pub struct Worker {
+    seats: IdMap<LeaseId, Seat>,
+    actor: Option<ActorId>,
+    last_sequence: BTreeMap<ProcessId, u64>,
+    departed: BTreeMap<u32, u32>,
+    retiring: bool,
+}
+
+impl Worker {
+    /// Takes one event and appends what is to be done.
+    pub fn step(&mut self, event: Event, now: Tick, effects: &mut Vec<Effect>) {
+        match event {
+            Event::FromNode(message) => self.hear_node(message, now, effects),
+            Event::FromPeer { peer, message } => self.hear_peer(peer, message, now, effects),
+            Event::Finished { lease, task, values } => self.finished(lease, task, values, now, effects),
+            Event::Blocked { lease } => self.block(lease, effects),
+            Event::Unblocked { lease } => {
+                if let Some(seat) = self.seats.get_mut(&lease)
+                    && seat.blocked
+                {
+                    seat.blocked = false;
+                    effects.push(Effect::Node(ToNode::Unblocked { lease }));
+                }
+            }
+        }
+    }
+
+    /// The actor that lives here.
+    pub fn actor(&self) -> Option<ActorId> {
+        self.actor
+    }
+
+    /// Whether a task runs here.
+    pub fn is_running(&self, task: &TaskId) -> bool {
+        let runs = |seat: &Seat| seat.running.as_ref().is_some_and(|r| r.spec.id == *task);
+        !self.seats.sorted_keys_where(|_, seat| runs(seat)).is_empty()
+    }
+
+    fn hear_node(&mut self, message: FromNode, now: Tick, effects: &mut Vec<Effect>) {
+        match message {
+            FromNode::LeaseOpened { lease, owner } => {
+                self.seats.insert(lease, Seat::new(owner));
+            }
+            FromNode::LeaseClosed { lease } => self.close(lease, effects),
+            FromNode::Construct { spec, resolved, incarnation: _, owner } => {
+                self.actor = Some(ActorId(spec.id));
+                self.seats.insert(ACTOR_SEAT, Seat::new(owner));
+                self.arrive(ACTOR_SEAT, Queued { from: owner, spec, resolved, ahead: Vec::new() }, now, effects);
+            }
+            FromNode::Retire => {
+                self.retiring = true;
+                self.exit_if_retired(effects);
+            }
+            FromNode::ProcessDied(death) => self.process_died(death.process, effects),
+            _ => {}
+        }
+    }
+
+    fn hear_peer(&mut self, peer: ProcessId, message: Peer, now: Tick, effects: &mut Vec<Effect>) {
+        match message {
+            Peer::Run { lease, spec, resolved } => {
+                self.run(lease, Queued { from: peer, spec, resolved, ahead: Vec::new() }, now, effects);
+            }
+            Peer::RunAfter { lease, spec, resolved, ahead } => {
+                self.run(lease, Queued { from: peer, spec, resolved, ahead }, now, effects);
+            }
+            Peer::TakeBack { lease, keep } => self.take_back(peer, lease, keep, effects),
+            Peer::Cancel { task } => self.cancel(task, now, effects),
+            _ => {}
+        }
+    }
+
+    fn run(&mut self, lease: LeaseId, queued: Queued, now: Tick, effects: &mut Vec<Effect>) {
+        let seat = self.seats.get(&lease);
+        let blocked = seat.is_some_and(|seat| seat.blocked && lease != ACTOR_SEAT);
+        if seat.is_none() || blocked {
+            accept(queued.from, references(&queued.spec, &queued.resolved), effects);
+            give_back(queued.from, lease, vec![queued], blocked, effects);
+        } else if self.is_duplicate(&queued.spec) {
+            // Seen before: the first delivery answers.
+            accept(queued.from, references(&queued.spec, &queued.resolved), effects);
+            dismiss(references(&queued.spec, &queued.resolved), effects);
+        } else {
+            self.arrive(lease, queued, now, effects);
+        }
+    }
+
+    /// Whether a call was delivered before. A retried call is a new delivery.
+    fn is_duplicate(&mut self, spec: &TaskSpec) -> bool {
+        let TaskKind::Call { caller, sequence, .. } = spec.kind else { return false };
+        if spec.attempt > 0 {
+            return false;
+        }
+        if self.last_sequence.get(&caller).is_some_and(|last| sequence <= *last) {
+            return true;
+        }
+        self.last_sequence.insert(caller, sequence);
+        false
+    }
+
+    fn arrive(&mut self, lease: LeaseId, queued: Queued, now: Tick, effects: &mut Vec<Effect>) {
+        accept(queued.from, references(&queued.spec, &queued.resolved), effects);
+        if let Some(seat) = self.seats.get_mut(&lease) {
+            seat.queue.push_back(queued);
+        }
+        self.start_next(lease, now, effects);
+    }
+
+    fn start_next(&mut self, lease: LeaseId, now: Tick, effects: &mut Vec<Effect>) {
+        let Some(seat) = self.seats.get_mut(&lease) else { return };
+        if seat.running.is_some() {
+            return;
+        }
+        while let Some(mut queued) = seat.queue.pop_front() {
+            if !seat.fill_in(&mut queued) {
+                give_back(queued.from, lease, vec![queued], false, effects);
+                continue;
+            }
+            let Queued { from, spec, resolved, ahead: _ } = queued;
+            let refs = references(&spec, &resolved);
+            effects.push(Effect::Record(Record::Started { at: now, task: spec.id, attempt: spec.attempt }));
+            seat.running = Some(Running { from, spec: Arc::clone(&spec), refs, since: now });
+            effects.push(Effect::Execute(Execution { lease, spec, resolved }));
+            return;
+        }
+    }
+
+    fn finished(&mut self, lease: LeaseId, task: TaskId, values: Vec<Value>, now: Tick, effects: &mut Vec<Effect>) {
+        let Some(seat) = self.seats.get_mut(&lease) else { return };
+        let Some(running) = seat.running.take_if(|r| r.spec.id == task) else { return };
+        if std::mem::take(&mut seat.blocked) {
+            effects.push(Effect::Node(ToNode::Unblocked { lease }));
+        }
+        if lease != ACTOR_SEAT {
+            seat.remember(task, &values);
+        }
+        let attempt = running.spec.attempt;
+        let duration_us = u32::try_from(now.since_us(running.since)).unwrap_or(u32::MAX);
+        effects.push(Effect::Record(Record::Finished { at: now, task, attempt, values: values.clone() }));
+        if matches!(running.spec.kind, TaskKind::Create(_)) {
+            let value = values.into_iter().next().unwrap_or_else(|| Value::inline(Vec::new()));
+            effects.push(Effect::Node(ToNode::ActorConstructed { actor: ActorId(task), value }));
+        } else if !departed(&self.departed, running.from) {
+            let refers = values.iter().any(|value| !value.nested.is_empty());
+            let (to, message) = (running.from, Peer::Reply { task, attempt, values, duration_us });
+            effects.push(if refers {
+                Effect::Refs(RefsMoved::Left { to, message })
+            } else {
+                Effect::Send { to, message }
+            });
+        }
+        dismiss(running.refs, effects);
+        let orphaned = departed(&self.departed, seat.owner);
+        if lease != ACTOR_SEAT && (seat.closed || orphaned) {
+            self.seats.remove(&lease);
+            if orphaned {
+                effects.push(Effect::Node(ToNode::ReturnLease { lease }));
+            }
+            return;
+        }
+        self.start_next(lease, now, effects);
+        self.exit_if_retired(effects);
+    }
+
+    /// Hands back the end of a seat's queue.
+    fn take_back(&mut self, peer: ProcessId, lease: LeaseId, keep: u32, effects: &mut Vec<Effect>) {
+        let Some(seat) = self.seats.get_mut(&lease) else { return };
+        let running = usize::from(seat.running.is_some());
+        let keep = (keep as usize).saturating_sub(running).min(seat.queue.len());
+        let returned: Vec<Queued> = seat.queue.drain(keep..).collect();
+        give_back(peer, lease, returned, seat.blocked, effects);
+    }
+
+    fn block(&mut self, lease: LeaseId, effects: &mut Vec<Effect>) {
+        let Some(seat) = self.seats.get_mut(&lease) else { return };
+        if seat.blocked {
+            return;
+        }
+        seat.blocked = true;
+        if lease != ACTOR_SEAT {
+            let returned: Vec<Queued> = seat.queue.drain(..).collect();
+            let owner = seat.owner;
+            give_back(owner, lease, returned, true, effects);
+        }
+        effects.push(Effect::Node(ToNode::Blocked { lease }));
+    }
+
+    fn close(&mut self, lease: LeaseId, effects: &mut Vec<Effect>) {
+        let Some(mut seat) = self.seats.remove(&lease) else { return };
+        let returned: Vec<Queued> = seat.queue.drain(..).collect();
+        if !returned.is_empty() {
+            give_back(seat.owner, lease, returned, false, effects);
+        }
+        if seat.running.is_some() {
+            seat.closed = true;
+            self.seats.insert(lease, seat);
+        }
+    }
+
+    fn cancel(&mut self, task: TaskId, now: Tick, effects: &mut Vec<Effect>) {
+        for lease in self.seats.sorted_keys() {
+            let Some(seat) = self.seats.get_mut(&lease) else { continue };
+            if seat.running.as_ref().is_some_and(|running| running.spec.id == task) {
+                effects.push(Effect::Flag(task));
+                effects.push(Effect::Refs(RefsMoved::ParentCancelled(task)));
+                return;
+            }
+            let Some(at) = seat.queue.iter().position(|queued| queued.spec.id == task) else { continue };
+            let Some(queued) = seat.queue.remove(at) else { continue };
+            let values = vec![Value::failed(Failure::Cancelled { task })];
+            let attempt = queued.spec.attempt;
+            effects.push(Effect::Record(Record::Finished { at: now, task, attempt, values: values.clone() }));
+            let message = Peer::Reply { task, attempt, values, duration_us: 0 };
+            effects.push(Effect::Send { to: queued.from, message });
+            dismiss(references(&queued.spec, &queued.resolved), effects);
+            return;
+        }
+    }
+
+    /// Unstarted tasks of a dead process are dropped; a running one ends for the ledger's sake.
+    fn process_died(&mut self, dead: ProcessId, effects: &mut Vec<Effect>) {
+        let known = self.departed.entry(dead.slot).or_insert(0);
+        *known = (*known).max(dead.incarnation);
+        self.last_sequence.remove(&dead);
+        for lease in self.seats.sorted_keys() {
+            let Some(seat) = self.seats.get_mut(&lease) else { continue };
+            let (gone, kept): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(&mut seat.queue).into_iter().partition(|queued| queued.from == dead);
+            seat.queue = kept;
+            for queued in gone {
+                dismiss(references(&queued.spec, &queued.resolved), effects);
+            }
+            if seat.owner == dead && lease != ACTOR_SEAT && seat.running.is_none() {
+                self.seats.remove(&lease);
+                // Only we know under which leases something still runs.
+                effects.push(Effect::Node(ToNode::ReturnLease { lease }));
+            }
+        }
+    }
+
+    fn exit_if_retired(&self, effects: &mut Vec<Effect>) {
+        let busy = !self.seats.sorted_keys_where(|_, s| s.running.is_some() || !s.queue.is_empty()).is_empty();
+        if self.retiring && !busy {
+            effects.push(Effect::Exit);
+        }
+    }
+}
+
+fn departed(dead: &BTreeMap<u32, u32>, process: ProcessId) -> bool {
+    dead.get(&process.slot).is_some_and(|incarnation| *incarnation >= process.incarnation)
+}
+
+fn references(spec: &TaskSpec, resolved: &[Value]) -> Vec<RefSpec> {
+    let inside = resolved.iter().flat_map(|value| value.nested.iter().copied());
+    spec.nested.iter().copied().chain(inside).collect()
+}
+
+fn accept(from: ProcessId, refs: Vec<RefSpec>, effects: &mut Vec<Effect>) {
+    if !refs.is_empty() {
+        effects.push(Effect::Refs(RefsMoved::Arrived { from, refs }));
+    }
+}
+
+fn dismiss(refs: Vec<RefSpec>, effects: &mut Vec<Effect>) {
+    if !refs.is_empty() {
+        effects.push(Effect::Refs(RefsMoved::Done(refs)));
+    }
+}
+
+fn give_back(to: ProcessId, lease: LeaseId, returned: Vec<Queued>, blocked: bool, effects: &mut Vec<Effect>) {
+    let tasks = returned.iter().map(|queued| queued.spec.id).collect();
+    effects.push(Effect::Send { to, message: Peer::Returned { lease, tasks, blocked } });
+    for queued in returned {
+        dismiss(references(&queued.spec, &queued.resolved), effects);
+    }
+}

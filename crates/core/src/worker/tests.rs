@@ -1,0 +1,407 @@
+//! Step tests: a state, an event, the exact effects.
+
+#![allow(clippy::unwrap_used)]
+
+use super::seat::RECENT_RESULTS_MAX;
+use super::*;
+use crate::failure::{Death, DeathCause};
+use crate::id::{FunctionKey, ObjectId};
+use crate::resources::{Amount, Resources};
+use crate::spec::{ActorOptions, TaskOptions};
+
+const OWNER: ProcessId = ProcessId::DRIVER;
+const OTHER: ProcessId = ProcessId { slot: 5, incarnation: 2 };
+const LEASE: LeaseId = LeaseId(4);
+
+struct Bench {
+    worker: Worker,
+    now: Tick,
+    made: u64,
+}
+
+impl Bench {
+    /// A worker with a seat for `OWNER`.
+    fn leased() -> Self {
+        let mut bench = Self { worker: Worker::default(), now: Tick(50), made: 0 };
+        assert_eq!(bench.node(FromNode::LeaseOpened { lease: LEASE, owner: OWNER }), []);
+        bench
+    }
+
+    /// A worker that hosts an actor.
+    fn hosting() -> (Self, ActorId) {
+        let mut bench = Self { worker: Worker::default(), now: Tick(50), made: 0 };
+        let spec = bench.spec(TaskKind::Create(ActorOptions::default()));
+        let actor = ActorId(spec.id);
+        let construct = FromNode::Construct { spec: spec.clone(), resolved: vec![], incarnation: 0, owner: OWNER };
+        assert_eq!(bench.node(construct), [started(&bench, &spec), execute(ACTOR_SEAT, &spec)]);
+        let effects = bench.finish(ACTOR_SEAT, &spec, value(0));
+        let constructed = Effect::Node(ToNode::ActorConstructed { actor, value: value(0) });
+        assert_eq!(effects, [finished(&bench, &spec, value(0)), constructed]);
+        (bench, actor)
+    }
+
+    fn step(&mut self, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.worker.step(event, self.now, &mut effects);
+        effects
+    }
+
+    fn node(&mut self, message: FromNode) -> Vec<Effect> {
+        self.step(Event::FromNode(message))
+    }
+
+    fn run(&mut self, from: ProcessId, lease: LeaseId, spec: &Arc<TaskSpec>) -> Vec<Effect> {
+        let message = Peer::Run { lease, spec: Arc::clone(spec), resolved: vec![] };
+        self.step(Event::FromPeer { peer: from, message })
+    }
+
+    fn finish(&mut self, lease: LeaseId, spec: &TaskSpec, value: Value) -> Vec<Effect> {
+        self.step(Event::Finished { lease, task: spec.id, values: vec![value] })
+    }
+
+    fn die(&mut self, process: ProcessId) -> Vec<Effect> {
+        let cause = DeathCause::Signalled(9);
+        let death = Death { process, pid: 1, cause, stderr_tail: String::new(), culprit: None };
+        self.node(FromNode::ProcessDied(Box::new(death)))
+    }
+
+    fn spec(&mut self, kind: TaskKind) -> Arc<TaskSpec> {
+        self.made += 1;
+        let root = TaskId::root(1, OWNER);
+        let resources = Resources::cpus(Amount::whole(1));
+        let options = TaskOptions { name: "work".into(), resources, retries_max: 0, retry_on: vec![] };
+        Arc::new(TaskSpec {
+            id: root.child(0, self.made, 0),
+            parent: root,
+            function: FunctionKey::of("work"),
+            digest: 7,
+            attempt: 0,
+            depth: 1,
+            returns: 1,
+            kind,
+            options: Arc::new(options),
+            dependencies: vec![],
+            nested: vec![],
+            payload: vec![],
+        })
+    }
+
+    fn task(&mut self) -> Arc<TaskSpec> {
+        self.spec(TaskKind::Plain)
+    }
+
+    fn call(&mut self, actor: ActorId, caller: ProcessId, sequence: u64) -> Arc<TaskSpec> {
+        self.spec(TaskKind::Call { actor, caller, sequence })
+    }
+}
+
+fn value(byte: u8) -> Value {
+    Value::inline(vec![byte])
+}
+
+fn started(bench: &Bench, spec: &TaskSpec) -> Effect {
+    Effect::Record(Record::Started { at: bench.now, task: spec.id, attempt: spec.attempt })
+}
+
+fn execute(lease: LeaseId, spec: &Arc<TaskSpec>) -> Effect {
+    Effect::Execute(Execution { lease, spec: Arc::clone(spec), resolved: vec![] })
+}
+
+fn finished(bench: &Bench, spec: &TaskSpec, value: Value) -> Effect {
+    Effect::Record(Record::Finished { at: bench.now, task: spec.id, attempt: spec.attempt, values: vec![value] })
+}
+
+fn reply(to: ProcessId, spec: &TaskSpec, value: Value) -> Effect {
+    let (task, attempt) = (spec.id, spec.attempt);
+    Effect::Send { to, message: Peer::Reply { task, attempt, values: vec![value], duration_us: 0 } }
+}
+
+fn returned(tasks: &[&Arc<TaskSpec>], blocked: bool) -> Effect {
+    let tasks = tasks.iter().map(|spec| spec.id).collect();
+    Effect::Send { to: OWNER, message: Peer::Returned { lease: LEASE, tasks, blocked } }
+}
+
+#[test]
+fn started_is_recorded_before_the_code_runs_and_finished_before_the_reply_wrk_2() {
+    let mut bench = Bench::leased();
+    let spec = bench.task();
+    assert_eq!(bench.run(OWNER, LEASE, &spec), [started(&bench, &spec), execute(LEASE, &spec)]);
+    assert!(bench.worker.is_running(&spec.id));
+    let effects = bench.finish(LEASE, &spec, value(3));
+    assert_eq!(effects, [finished(&bench, &spec, value(3)), reply(OWNER, &spec, value(3))]);
+    assert!(!bench.worker.is_running(&spec.id));
+    assert_eq!(bench.finish(LEASE, &spec, value(4)), [], "it ended already");
+}
+
+#[test]
+fn a_seat_runs_one_task_at_a_time_in_the_order_of_arrival_wrk_1() {
+    let mut bench = Bench::leased();
+    let (first, second) = (bench.task(), bench.task());
+    bench.run(OWNER, LEASE, &first);
+    assert_eq!(bench.run(OWNER, LEASE, &second), []);
+    let effects = bench.finish(LEASE, &first, value(1));
+    assert_eq!(effects[2..], [started(&bench, &second), execute(LEASE, &second)]);
+}
+
+#[test]
+fn the_reply_tells_how_long_the_code_ran() {
+    let mut bench = Bench::leased();
+    let spec = bench.task();
+    bench.run(OWNER, LEASE, &spec);
+    bench.now = Tick(80);
+    let effects = bench.finish(LEASE, &spec, value(1));
+    assert!(matches!(&effects[1], Effect::Send { message: Peer::Reply { duration_us: 30, .. }, .. }), "{effects:?}");
+}
+
+#[test]
+fn a_task_without_a_seat_is_handed_back() {
+    let mut bench = Bench::leased();
+    let spec = bench.task();
+    let effects = bench.run(OWNER, LeaseId(77), &spec);
+    let message = Peer::Returned { lease: LeaseId(77), tasks: vec![spec.id], blocked: false };
+    assert_eq!(effects, [Effect::Send { to: OWNER, message }]);
+}
+
+#[test]
+fn taking_back_leaves_the_running_task_and_what_is_to_be_kept_wrk_3() {
+    let mut bench = Bench::leased();
+    let specs: Vec<_> = (0..4).map(|_| bench.task()).collect();
+    for spec in &specs {
+        bench.run(OWNER, LEASE, spec);
+    }
+    let take = |keep| Event::FromPeer { peer: OWNER, message: Peer::TakeBack { lease: LEASE, keep } };
+    assert_eq!(bench.step(take(2)), [returned(&[&specs[2], &specs[3]], false)]);
+    assert_eq!(bench.step(take(0)), [returned(&[&specs[1]], false)], "what runs stays");
+    let effects = bench.finish(LEASE, &specs[0], value(1));
+    assert_eq!(effects.len(), 2, "nothing is left to start: {effects:?}");
+}
+
+#[test]
+fn a_task_that_waits_sends_its_queue_and_its_cpu_back() {
+    let mut bench = Bench::leased();
+    let (first, second, third) = (bench.task(), bench.task(), bench.task());
+    bench.run(OWNER, LEASE, &first);
+    bench.run(OWNER, LEASE, &second);
+    let effects = bench.step(Event::Blocked { lease: LEASE });
+    assert_eq!(effects, [returned(&[&second], true), Effect::Node(ToNode::Blocked { lease: LEASE })]);
+    assert_eq!(bench.step(Event::Blocked { lease: LEASE }), []);
+    assert_eq!(bench.run(OWNER, LEASE, &third), [returned(&[&third], true)]);
+    assert_eq!(bench.step(Event::Unblocked { lease: LEASE }), [Effect::Node(ToNode::Unblocked { lease: LEASE })]);
+    assert_eq!(bench.step(Event::Unblocked { lease: LEASE }), []);
+    assert_eq!(bench.run(OWNER, LEASE, &third), []);
+}
+
+#[test]
+fn a_task_that_ends_while_it_waits_takes_its_cpu_again_first() {
+    let mut bench = Bench::leased();
+    let spec = bench.task();
+    bench.run(OWNER, LEASE, &spec);
+    bench.step(Event::Blocked { lease: LEASE });
+    let effects = bench.finish(LEASE, &spec, value(1));
+    assert_eq!(effects[0], Effect::Node(ToNode::Unblocked { lease: LEASE }));
+}
+
+#[test]
+fn references_are_accepted_on_arrival_lent_with_the_result_and_dismissed_after_the_reply() {
+    let mut bench = Bench::leased();
+    let inside = RefSpec { object: ObjectId::put(TaskId::root(2, OTHER), 0, 1, 0), owner: OTHER };
+    let mut spec = bench.task();
+    Arc::make_mut(&mut spec).nested = vec![inside];
+    let effects = bench.run(OWNER, LEASE, &spec);
+    assert_eq!(effects[0], Effect::Refs(RefsMoved::Arrived { from: OWNER, refs: vec![inside] }));
+    let result = Value { nested: vec![inside], ..value(1) };
+    let effects = bench.finish(LEASE, &spec, result.clone());
+    let Effect::Send { message, .. } = reply(OWNER, &spec, result.clone()) else { panic!("a reply is sent") };
+    let left = Effect::Refs(RefsMoved::Left { to: OWNER, message });
+    let done = Effect::Refs(RefsMoved::Done(vec![inside]));
+    assert_eq!(effects, [finished(&bench, &spec, result), left, done]);
+}
+
+#[test]
+fn references_of_a_task_that_is_handed_back_are_dismissed() {
+    let mut bench = Bench::leased();
+    let inside = RefSpec { object: ObjectId::put(TaskId::root(2, OTHER), 0, 1, 0), owner: OTHER };
+    let first = bench.task();
+    let mut second = bench.task();
+    Arc::make_mut(&mut second).nested = vec![inside];
+    bench.run(OWNER, LEASE, &first);
+    bench.run(OWNER, LEASE, &second);
+    let effects = bench.step(Event::FromPeer { peer: OWNER, message: Peer::TakeBack { lease: LEASE, keep: 1 } });
+    assert_eq!(effects, [returned(&[&second], false), Effect::Refs(RefsMoved::Done(vec![inside]))]);
+}
+
+#[test]
+fn a_queued_task_is_cancelled_with_a_reply() {
+    let mut bench = Bench::leased();
+    let (first, second) = (bench.task(), bench.task());
+    bench.run(OWNER, LEASE, &first);
+    bench.run(OWNER, LEASE, &second);
+    let effects = bench.step(Event::FromPeer { peer: OWNER, message: Peer::Cancel { task: second.id } });
+    let failed = Value::failed(Failure::Cancelled { task: second.id });
+    assert_eq!(effects, [finished(&bench, &second, failed.clone()), reply(OWNER, &second, failed)]);
+}
+
+#[test]
+fn a_running_task_is_flagged_and_so_are_its_children() {
+    let mut bench = Bench::leased();
+    let spec = bench.task();
+    bench.run(OWNER, LEASE, &spec);
+    let effects = bench.step(Event::FromPeer { peer: OWNER, message: Peer::Cancel { task: spec.id } });
+    assert_eq!(effects, [Effect::Flag(spec.id), Effect::Refs(RefsMoved::ParentCancelled(spec.id))]);
+    let unknown = TaskId::root(3, OTHER);
+    assert_eq!(bench.step(Event::FromPeer { peer: OWNER, message: Peer::Cancel { task: unknown } }), []);
+}
+
+#[test]
+fn a_dead_owners_unstarted_tasks_are_dropped_and_its_running_one_ends_silently() {
+    let mut bench = Bench::leased();
+    let (first, second) = (bench.task(), bench.task());
+    bench.run(OWNER, LEASE, &first);
+    bench.run(OWNER, LEASE, &second);
+    assert_eq!(bench.die(OWNER), []);
+    let effects = bench.finish(LEASE, &first, value(1));
+    let back = Effect::Node(ToNode::ReturnLease { lease: LEASE });
+    assert_eq!(effects, [finished(&bench, &first, value(1)), back], "recorded for whoever adopts it, sent to nobody");
+    assert!(bench.worker.seats.is_empty());
+}
+
+#[test]
+fn an_idle_seat_goes_with_its_owner() {
+    let mut bench = Bench::leased();
+    assert_eq!(bench.die(OWNER), [Effect::Node(ToNode::ReturnLease { lease: LEASE })]);
+    assert!(bench.worker.seats.is_empty());
+}
+
+#[test]
+fn a_closed_seat_returns_its_queue_and_goes_when_its_task_has_ended() {
+    let mut bench = Bench::leased();
+    let (first, second) = (bench.task(), bench.task());
+    bench.run(OWNER, LEASE, &first);
+    bench.run(OWNER, LEASE, &second);
+    assert_eq!(bench.node(FromNode::LeaseClosed { lease: LEASE }), [returned(&[&second], false)]);
+    let effects = bench.finish(LEASE, &first, value(1));
+    assert_eq!(effects, [finished(&bench, &first, value(1)), reply(OWNER, &first, value(1))]);
+    assert!(bench.worker.seats.is_empty());
+}
+
+#[test]
+fn calls_of_many_callers_run_one_by_one_in_the_order_of_arrival() {
+    let (mut bench, actor) = Bench::hosting();
+    let (first, second) = (bench.call(actor, OWNER, 0), bench.call(actor, OTHER, 0));
+    assert_eq!(bench.run(OWNER, ACTOR_SEAT, &first), [started(&bench, &first), execute(ACTOR_SEAT, &first)]);
+    assert_eq!(bench.run(OTHER, ACTOR_SEAT, &second), []);
+    let effects = bench.finish(ACTOR_SEAT, &first, value(1));
+    assert_eq!(effects[1], reply(OWNER, &first, value(1)));
+    let effects = bench.finish(ACTOR_SEAT, &second, value(2));
+    assert_eq!(effects[1], reply(OTHER, &second, value(2)));
+}
+
+#[test]
+fn a_call_that_was_seen_before_is_dropped() {
+    let (mut bench, actor) = Bench::hosting();
+    let first = bench.call(actor, OWNER, 3);
+    bench.run(OWNER, ACTOR_SEAT, &first);
+    assert_eq!(bench.run(OWNER, ACTOR_SEAT, &first), []);
+    let effects = bench.finish(ACTOR_SEAT, &first, value(1));
+    assert_eq!(effects.len(), 2, "it ran once: {effects:?}");
+    let older = bench.call(actor, OWNER, 2);
+    assert_eq!(bench.run(OWNER, ACTOR_SEAT, &older), []);
+}
+
+#[test]
+fn a_waiting_call_keeps_its_queue() {
+    let (mut bench, actor) = Bench::hosting();
+    let (first, second) = (bench.call(actor, OWNER, 0), bench.call(actor, OWNER, 1));
+    bench.run(OWNER, ACTOR_SEAT, &first);
+    bench.run(OWNER, ACTOR_SEAT, &second);
+    let blocked = bench.step(Event::Blocked { lease: ACTOR_SEAT });
+    assert_eq!(blocked, [Effect::Node(ToNode::Blocked { lease: ACTOR_SEAT })]);
+    let third = bench.call(actor, OWNER, 2);
+    assert_eq!(bench.run(OWNER, ACTOR_SEAT, &third), [], "it waits its turn");
+}
+
+#[test]
+fn a_retiring_actor_finishes_its_calls_and_exits() {
+    let (mut bench, actor) = Bench::hosting();
+    let (first, second) = (bench.call(actor, OWNER, 0), bench.call(actor, OWNER, 1));
+    bench.run(OWNER, ACTOR_SEAT, &first);
+    bench.run(OWNER, ACTOR_SEAT, &second);
+    assert_eq!(bench.node(FromNode::Retire), []);
+    let effects = bench.finish(ACTOR_SEAT, &first, value(1));
+    assert!(!effects.contains(&Effect::Exit));
+    let effects = bench.finish(ACTOR_SEAT, &second, value(1));
+    assert_eq!(effects.last(), Some(&Effect::Exit));
+}
+
+#[test]
+fn an_idle_worker_retires_at_once() {
+    let mut bench = Bench::leased();
+    assert_eq!(bench.node(FromNode::Retire), [Effect::Exit]);
+}
+
+fn run_after(bench: &mut Bench, spec: &Arc<TaskSpec>, made: &TaskSpec, index: u32) -> (Arc<TaskSpec>, Vec<Effect>) {
+    let mut spec = Arc::clone(spec);
+    let dependency = RefSpec { object: ObjectId::result(made.id, index), owner: OWNER };
+    Arc::make_mut(&mut spec).dependencies = vec![dependency];
+    let resolved = vec![Value::inline(Vec::new())];
+    let message = Peer::RunAfter { lease: LEASE, spec: Arc::clone(&spec), resolved, ahead: vec![0] };
+    let effects = bench.step(Event::FromPeer { peer: OWNER, message });
+    (spec, effects)
+}
+
+#[test]
+fn a_task_gets_the_result_of_the_one_before_it() {
+    let mut bench = Bench::leased();
+    let (first, second) = (bench.task(), bench.task());
+    bench.run(OWNER, LEASE, &first);
+    let (second, effects) = run_after(&mut bench, &second, &first, 0);
+    assert_eq!(effects, []);
+    let effects = bench.finish(LEASE, &first, value(9));
+    let execution = Execution { lease: LEASE, spec: Arc::clone(&second), resolved: vec![value(9)] };
+    assert_eq!(effects.last(), Some(&Effect::Execute(execution)));
+}
+
+#[test]
+fn a_task_whose_dependency_failed_or_is_not_there_goes_back_and_the_next_one_runs() {
+    let mut bench = Bench::leased();
+    let (first, second, third) = (bench.task(), bench.task(), bench.task());
+    bench.run(OWNER, LEASE, &first);
+    let (second, _) = run_after(&mut bench, &second, &first, 0);
+    bench.run(OWNER, LEASE, &third);
+    let failed = Value::failed(Failure::Cancelled { task: first.id });
+    let effects = bench.finish(LEASE, &first, failed);
+    assert_eq!(effects[2..], [returned(&[&second], false), started(&bench, &third), execute(LEASE, &third)]);
+
+    let mut bench = Bench::leased();
+    let (first, second) = (bench.task(), bench.task());
+    let (second, effects) = run_after(&mut bench, &second, &first, 0);
+    assert_eq!(effects, [returned(&[&second], false)]);
+}
+
+#[test]
+fn results_with_references_inside_and_those_long_past_are_not_kept() {
+    let inside = RefSpec { object: ObjectId::put(TaskId::root(2, OTHER), 0, 1, 0), owner: OTHER };
+    let mut bench = Bench::leased();
+    let (first, second) = (bench.task(), bench.task());
+    bench.run(OWNER, LEASE, &first);
+    bench.finish(LEASE, &first, Value { nested: vec![inside], ..value(1) });
+    let (second, effects) = run_after(&mut bench, &second, &first, 0);
+    assert_eq!(effects, [returned(&[&second], false)]);
+
+    let mut bench = Bench::leased();
+    let old = bench.task();
+    bench.run(OWNER, LEASE, &old);
+    bench.finish(LEASE, &old, value(1));
+    for _ in 0..RECENT_RESULTS_MAX - 1 {
+        let spec = bench.task();
+        bench.run(OWNER, LEASE, &spec);
+        bench.finish(LEASE, &spec, value(2));
+    }
+    let next = bench.task();
+    let (next, effects) = run_after(&mut bench, &next, &old, 0);
+    assert_eq!(effects.len(), 2, "the last sixteen are there");
+    bench.finish(LEASE, &next, value(3));
+    let late = bench.task();
+    let (late, effects) = run_after(&mut bench, &late, &old, 0);
+    assert_eq!(effects, [returned(&[&late], false)]);
+}

@@ -1,0 +1,279 @@
+//! Every message, record, spec and value, drawn from a seed. Shared by the property tests and the fuzzer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bireme_core::failure::{Death, DeathCause, Failure};
+use bireme_core::id::{ActorId, FunctionKey, LeaseId, ObjectId, ProcessId, TaskId};
+use bireme_core::message::{Adoption, FromNode, Peer, ToNode};
+use bireme_core::record::Record;
+use bireme_core::resources::{Amount, Resources};
+use bireme_core::spec::{ActorOptions, TaskKind, TaskOptions, TaskSpec};
+use bireme_core::time::Tick;
+use bireme_core::value::{Body, Location, RefSpec, Value};
+
+/// A small generator (splitmix64): equal seeds, equal draws.
+pub struct Draw(pub u64);
+
+impl Draw {
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.number() % n.max(1)
+    }
+
+    fn small(&mut self) -> u32 {
+        // Mostly small, sometimes at an edge.
+        match self.below(8) {
+            0 => u32::MAX,
+            1 => 0,
+            _ => self.below(1_000) as u32,
+        }
+    }
+
+    fn flag(&mut self) -> bool {
+        self.below(2) == 0
+    }
+
+    pub fn bytes(&mut self) -> Vec<u8> {
+        let n = self.below(40);
+        (0..n).map(|_| self.number() as u8).collect()
+    }
+
+    fn text(&mut self) -> String {
+        ["", "work", "größe", "a longer name with spaces", "\u{0}\n\"quoted\""][self.below(5) as usize].into()
+    }
+
+    fn list<T>(&mut self, most: u64, mut one: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        let n = self.below(most + 1);
+        (0..n).map(|_| one(self)).collect()
+    }
+
+    fn task_id(&mut self) -> TaskId {
+        TaskId::from_raw(u128::from(self.number()) << 64 | u128::from(self.number()))
+    }
+
+    fn process(&mut self) -> ProcessId {
+        ProcessId { slot: self.small(), incarnation: self.small() }
+    }
+
+    fn object(&mut self) -> ObjectId {
+        let task = self.task_id();
+        if self.flag() { ObjectId::result(task, self.small()) } else { ObjectId::put(task, 3, self.number(), 1) }
+    }
+
+    fn reference(&mut self) -> RefSpec {
+        RefSpec { object: self.object(), owner: self.process() }
+    }
+
+    fn location(&mut self) -> Location {
+        Location { entry: self.small(), generation: self.small(), offset: self.number(), len: self.number() }
+    }
+
+    fn resources(&mut self) -> Resources {
+        let mut custom = BTreeMap::new();
+        for _ in 0..self.below(3) {
+            custom.insert(self.text(), Amount(self.number()));
+        }
+        let gpus = Amount(if self.flag() { 0 } else { self.number() });
+        Resources { cpus: Amount(self.number()), gpus, memory_bytes: self.below(2) * 4096, custom }
+    }
+
+    fn death(&mut self) -> Death {
+        let cause = match self.below(6) {
+            0 => DeathCause::Exited(self.number() as i32),
+            1 => DeathCause::Signalled(9),
+            2 => DeathCause::OutOfMemory,
+            3 => DeathCause::Ended(self.text()),
+            4 => DeathCause::Corrupt(self.text()),
+            _ => DeathCause::NotStarted(self.text()),
+        };
+        let culprit = self.flag().then(|| self.task_id());
+        Death { process: self.process(), pid: self.small(), cause, stderr_tail: self.text(), culprit }
+    }
+
+    fn failure(&mut self) -> Failure {
+        let task = self.task_id();
+        let (name, message) = (self.text(), self.text());
+        match self.below(12) {
+            0 => Failure::Returned { task, name, type_name: self.text(), message },
+            1 => Failure::Panicked { task, name, message, location: self.text() },
+            2 => Failure::WorkerDied { task, name, death: Box::new(self.death()), attempts: self.small() },
+            3 => Failure::Cancelled { task },
+            4 => Failure::ActorDied { actor: ActorId(task), reason: message },
+            5 => Failure::OwnerDied { object: self.object(), owner: self.process() },
+            6 => Failure::ObjectLost { object: self.object(), reason: message },
+            7 => Failure::Infeasible { asked: name, available: message },
+            8 => Failure::UnknownFunction { task, name },
+            9 => Failure::TypeMismatch { expected: name, found: message },
+            10 => Failure::StoreFull { reason: message },
+            _ => Failure::ShutDown,
+        }
+    }
+
+    pub fn value(&mut self) -> Value {
+        let body = match self.below(3) {
+            0 => Body::Inline(self.bytes().into()),
+            1 => Body::Stored(self.location()),
+            _ => Body::Failed(Arc::new(self.failure())),
+        };
+        Value { body, nested: self.list(3, Self::reference) }
+    }
+
+    pub fn spec(&mut self) -> TaskSpec {
+        let kind = match self.below(3) {
+            0 => TaskKind::Plain,
+            1 => {
+                let name = self.flag().then(|| self.text());
+                TaskKind::Create(ActorOptions { name, restarts_max: self.small() })
+            }
+            _ => TaskKind::Call { actor: ActorId(self.task_id()), caller: self.process(), sequence: self.number() },
+        };
+        let options = TaskOptions {
+            name: self.text(),
+            resources: self.resources(),
+            retries_max: self.small(),
+            retry_on: self.list(2, Self::text),
+        };
+        TaskSpec {
+            id: self.task_id(),
+            parent: self.task_id(),
+            function: FunctionKey(self.number()),
+            digest: self.number(),
+            attempt: self.small(),
+            depth: self.small(),
+            returns: self.below(10_001) as u32,
+            kind,
+            options: Arc::new(options),
+            dependencies: self.list(3, Self::reference),
+            nested: self.list(3, Self::reference),
+            payload: self.bytes(),
+        }
+    }
+
+    pub fn record(&mut self) -> Record {
+        let (at, task, attempt) = (Tick(self.number()), self.task_id(), self.small());
+        match self.below(6) {
+            0 => Record::Submitted { at, spec: Arc::new(self.spec()) },
+            1 => Record::Started { at, task, attempt },
+            2 => Record::Finished { at, task, attempt, values: self.list(3, Self::value) },
+            3 => Record::Put { object: self.object(), digest: self.number(), value: self.value() },
+            4 => Record::Freed { object: self.object() },
+            _ => Record::Settled { task, value: self.value() },
+        }
+    }
+
+    pub fn peer(&mut self) -> Peer {
+        let (lease, task, object) = (LeaseId(self.number()), self.task_id(), self.object());
+        match self.below(11) {
+            10 => {
+                let (spec, resolved) = (Arc::new(self.spec()), self.list(3, Self::value));
+                Peer::RunAfter { lease, spec, resolved, ahead: self.list(3, Self::small) }
+            }
+            0 => Peer::Run { lease, spec: Arc::new(self.spec()), resolved: self.list(3, Self::value) },
+            1 => {
+                let (attempt, duration_us) = (self.small(), self.small());
+                Peer::Reply { task, attempt, values: self.list(3, Self::value), duration_us }
+            }
+            2 => Peer::TakeBack { lease, keep: self.small() },
+            3 => Peer::Returned { lease, tasks: self.list(4, Self::task_id), blocked: self.flag() },
+            4 => Peer::Cancel { task },
+            5 => Peer::Resolve { object },
+            6 => Peer::Resolved { object, value: self.value() },
+            7 => Peer::Lent { object, borrower: self.process(), count: self.small() },
+            8 => Peer::GiveBack { object, count: self.small() },
+            _ => Peer::CancelObject { object, force: self.flag() },
+        }
+    }
+
+    pub fn request(&mut self) -> ToNode {
+        let (lease, request, object) = (LeaseId(self.number()), self.number(), self.object());
+        let (task, process) = (self.task_id(), self.process());
+        let actor = ActorId(task);
+        match self.below(27) {
+            26 => ToNode::Flushed { dead: process },
+            25 => ToNode::ClaimArrived { object, lender: process },
+            24 => ToNode::ClaimFor { object, holder: process },
+            0 => ToNode::Hello,
+            1 => {
+                let (pool, count, depth) = (self.small(), self.small(), self.small());
+                ToNode::WantLeases { pool, resources: self.resources(), count, depth }
+            }
+            2 => ToNode::ReturnLease { lease },
+            3 => ToNode::Blocked { lease },
+            4 => ToNode::Unblocked { lease },
+            5 => ToNode::CreateActor { spec: Arc::new(self.spec()), resolved: self.list(3, Self::value) },
+            6 => ToNode::ActorConstructed { actor, value: self.value() },
+            7 => ToNode::WatchActor { actor },
+            8 => ToNode::ReleaseActor { actor },
+            9 => ToNode::KillActor { actor, restart: self.flag() },
+            10 => ToNode::FindActor { request, name: self.text() },
+            11 => ToNode::Adopt { request, object, digest: self.number() },
+            12 => ToNode::Connect { peer: process },
+            13 => ToNode::Resolve { object },
+            14 => ToNode::Claim { object, count: self.number() as i64 },
+            15 => ToNode::Settled { dead: process },
+            16 => ToNode::KillWorker { worker: process, task },
+            17 => ToNode::PeerCorrupt { peer: process, reason: self.text() },
+            18 => ToNode::CreateObject { request, len: self.number() },
+            19 => ToNode::AbortObject { at: self.location() },
+            20 => ToNode::FreeObject { at: self.location() },
+            21 => ToNode::Locate { request, at: self.location() },
+            22 => ToNode::Explain { request, task },
+            _ => ToNode::Goodbye,
+        }
+    }
+
+    pub fn word(&mut self) -> FromNode {
+        let (lease, request, pool) = (LeaseId(self.number()), self.number(), self.small());
+        let (actor, process, object) = (ActorId(self.task_id()), self.process(), self.object());
+        let (reason, incarnation) = (self.text(), self.small());
+        match self.below(19) {
+            0 => FromNode::Granted { pool, lease, worker: process },
+            1 => FromNode::LeaseOpened { lease, owner: process },
+            2 => FromNode::LeaseClosed { lease },
+            3 => FromNode::Infeasible { pool, asked: reason, available: self.text() },
+            4 => FromNode::Reclaim { lease },
+            5 => FromNode::ProcessDied(Box::new(self.death())),
+            6 => {
+                let (spec, resolved) = (Arc::new(self.spec()), self.list(3, Self::value));
+                FromNode::Construct { spec, resolved, incarnation, owner: process }
+            }
+            7 => FromNode::ActorCreated { actor, value: self.value() },
+            8 => FromNode::ActorAt { actor, process, incarnation },
+            9 => FromNode::ActorRestarting { actor, reason },
+            10 => FromNode::ActorDead { actor, reason },
+            11 => FromNode::Retire,
+            12 => {
+                let found = self.flag().then_some((actor, process, FunctionKey(request)));
+                FromNode::ActorFound { request, found }
+            }
+            13 => {
+                let adoption = match self.below(4) {
+                    0 => Adoption::New,
+                    1 => Adoption::Finished(self.list(3, Self::value)),
+                    2 => Adoption::Running,
+                    _ => Adoption::Different,
+                };
+                FromNode::Adopted { request, adoption, attempt: self.small() }
+            }
+            14 => FromNode::Resolved { object, value: self.value() },
+            15 => {
+                let created = if self.flag() { Ok((self.location(), self.flag())) } else { Err(reason) };
+                FromNode::ObjectCreated { request, created }
+            }
+            16 => {
+                let located = if self.flag() { Ok(self.location()) } else { Err(reason) };
+                FromNode::Located { request, located }
+            }
+            17 => FromNode::State { request, bytes: self.bytes(), last: self.flag() },
+            _ => FromNode::Explained { request, text: reason },
+        }
+    }
+}
