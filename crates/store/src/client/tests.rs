@@ -1,0 +1,158 @@
+//! Writing, sealing, pinning, and locations that lie.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::server::Store;
+use crate::spill::SpillOptions;
+use crate::{LocationError, OBJECTS_MAX};
+
+const CAPACITY: u64 = 64 << 20;
+
+fn machine() -> (Store, StoreClient) {
+    let arena = Arc::new(Arena::create(CAPACITY).unwrap());
+    let table = Arc::new(Table::create().unwrap());
+    let slot = ProcessSlot::new(3).unwrap();
+    let mut store = Store::new(Arc::clone(&arena), Arc::clone(&table), SpillOptions::default());
+    store.admit_process(slot);
+    (store, StoreClient::new(arena, table, slot))
+}
+
+#[test]
+fn bytes_below_the_watermark_are_readable_before_the_seal() {
+    let (mut store, client) = machine();
+    let location = store.create(8).unwrap();
+    let mut writer = client.writer(location).unwrap();
+    assert_eq!(&*client.pin_partial(location).unwrap(), b"");
+    writer.spare_mut()[..3].copy_from_slice(b"abc");
+    writer.advance(3).unwrap();
+    assert_eq!(&*client.pin_partial(location).unwrap(), b"abc");
+    assert_eq!(writer.advance(6), Err(WriteError::Overrun { asked: 6, left: 5 }));
+    assert_eq!(client.pin(Sealed(location.0)).unwrap_err(), PinError::Moved);
+    writer.copy_from(b"defgh").unwrap();
+    let sealed = writer.seal().unwrap();
+    assert_eq!(&*client.pin(sealed).unwrap(), b"abcdefgh");
+    assert_eq!(&*client.pin_partial(location).unwrap(), b"abcdefgh");
+}
+
+#[test]
+fn an_object_has_one_writer_and_is_sealed_only_when_full() {
+    let (mut store, client) = machine();
+    let location = store.create(8).unwrap();
+    let writer = client.writer(location).unwrap();
+    assert_eq!(client.writer(location).unwrap_err(), WriteError::NotClaimable);
+    assert_eq!(writer.seal().unwrap_err(), WriteError::Unfinished { watermark: 0, len: 8 });
+    assert!(!store.is_pinned(location.0.entry));
+}
+
+#[test]
+fn an_empty_object_can_be_sealed_and_read() {
+    let (mut store, client) = machine();
+    let sealed = client.writer(store.create(0).unwrap()).unwrap().seal().unwrap();
+    assert!(sealed.is_empty());
+    assert_eq!(client.pin(sealed).unwrap().len(), 0);
+}
+
+#[test]
+fn large_copies_arrive_whole_from_any_alignment_cold_and_warm() {
+    let (mut store, client) = machine();
+    let bytes: Vec<u8> = (0..40u32 << 20).map(|i| (i ^ (i >> 9)) as u8).collect();
+    for round in 0..3usize {
+        let part = &bytes[round * 13..];
+        let location = store.create(part.len() as u64).unwrap();
+        let mut writer = client.writer(location).unwrap();
+        writer.copy_from(&part[..777]).unwrap();
+        writer.copy_from_with(&part[777..], 3).unwrap();
+        let sealed = writer.seal().unwrap();
+        assert!(*client.pin(sealed).unwrap() == *part);
+        let _ = store.free(sealed.0.entry, sealed.0.generation).unwrap();
+    }
+    store.populate_ahead().unwrap();
+}
+
+#[test]
+fn copies_past_the_caches_arrive_whole() {
+    let arena = Arena::create(96 << 20).unwrap();
+    assert_eq!(arena.populate(0), Ok(64 << 20));
+    assert_eq!(arena.populate(64 << 20), Ok(96 << 20));
+    let bytes: Vec<u8> = (0..(80u32 << 20) + 1234).map(|i| (i ^ (i >> 7)) as u8).collect();
+    // SAFETY: the arena is this test's alone and long enough.
+    unsafe { crate::copy::copy_into(&arena, 33, &bytes, 2) }.unwrap();
+    let start = arena.read_at(33, bytes.len() as u64).unwrap();
+    // SAFETY: in bounds, and nobody writes any more.
+    let copied = unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes.len()) };
+    assert!(copied == bytes);
+}
+
+#[test]
+fn an_old_location_is_refused_after_its_entry_was_used_again() {
+    let (mut store, client) = machine();
+    let old = client.writer(store.create(0).unwrap()).unwrap().seal().unwrap();
+    let _ = store.free(old.0.entry, old.0.generation).unwrap();
+    let new = client.writer(store.create(0).unwrap()).unwrap().seal().unwrap();
+    assert_eq!((new.0.entry, new.0.offset), (old.0.entry, old.0.offset));
+    assert_eq!(client.pin(old).unwrap_err(), PinError::Moved);
+    assert!(client.pin(new).is_ok());
+}
+
+#[test]
+fn a_clone_is_a_pin_of_its_own_and_may_go_to_another_thread() {
+    let (mut store, client) = machine();
+    let mut writer = client.writer(store.create(3).unwrap()).unwrap();
+    writer.copy_from(b"abc").unwrap();
+    let sealed = writer.seal().unwrap();
+    let first = client.pin(sealed).unwrap();
+    let second = first.clone();
+    drop(first);
+    assert!(store.is_pinned(sealed.0.entry));
+    std::thread::spawn(move || assert_eq!(&*second, b"abc")).join().unwrap();
+    assert!(!store.is_pinned(sealed.0.entry));
+}
+
+#[test]
+fn locations_of_the_wrong_length_or_beyond_the_table_are_refused() {
+    assert_eq!(Location::from_bytes(&[0; 23]), Err(LocationError));
+    let beyond = Location { entry: OBJECTS_MAX, generation: 0, offset: 0, len: 0 };
+    assert_eq!(Location::from_bytes(&beyond.to_bytes()), Err(LocationError));
+    let endless = Location { entry: 0, generation: 0, offset: 2, len: u64::MAX };
+    assert_eq!(Location::from_bytes(&endless.to_bytes()), Err(LocationError));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_location_comes_back_as_it_was(
+        entry in 0..OBJECTS_MAX,
+        generation: u32,
+        offset in 0..u64::MAX / 2,
+        len in 0..u64::MAX / 2,
+    ) {
+        let location = Location { entry, generation, offset, len };
+        prop_assert_eq!(Location::from_bytes(&location.to_bytes()), Ok(location));
+    }
+
+    #[test]
+    fn no_location_but_the_true_one_gives_a_view(
+        bytes in prop::array::uniform24(any::<u8>()),
+        entry in 0u32..3,
+        generation in 0u32..3,
+        offset in 0u64..200,
+        len in 0u64..200,
+    ) {
+        let (mut store, client) = machine();
+        let mut writer = client.writer(store.create(100).unwrap()).unwrap();
+        writer.copy_from(&[7; 100]).unwrap();
+        let sealed = writer.seal().unwrap();
+        let near = Location { entry, generation, offset, len };
+        for claimed in Location::from_bytes(&bytes).into_iter().chain([near]) {
+            let pinned = client.pin(Sealed(claimed));
+            prop_assert_eq!(pinned.is_ok(), claimed == sealed.0);
+            let partial = client.pin_partial(UnsealedLocation(claimed));
+            prop_assert_eq!(partial.is_ok(), claimed == sealed.0);
+            prop_assert!(client.writer(UnsealedLocation(claimed)).is_err());
+        }
+        prop_assert!(!store.is_pinned(sealed.0.entry));
+    }
+}
