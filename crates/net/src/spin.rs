@@ -1,0 +1,174 @@
+//! When to spin instead of sleeping, and for how long.
+//!
+//! Waking a sleeping core costs tens of microseconds, a spinning round trip less
+//! than one. But a spinner on a machine without a spare core takes time from the
+//! very thread that it waits for. So a thread spins only if
+//!
+//! 1. our own running threads, the spinning ones included, fit on the cores (a
+//!    counter in the fabric, exact and nearly free);
+//! 2. so do the foreign ones (the kernel's count, every few milliseconds);
+//! 3. its waits were short of late (a moving average), with a probe now and then;
+//! 4. it was not preempted while it spun, within a while: a gap between two looks at the
+//!    clock, which needs no cooperation from anybody.
+//!
+//! The four reasons and their figures are in `docs/decisions/0003-when-to-spin.md`.
+//! One policy belongs to one waiting thread.
+
+use std::time::Duration;
+
+use crate::fabric::Fabric;
+
+#[cfg(test)]
+mod tests;
+
+/// The longest spin.
+pub const SPIN_MAX: Duration = Duration::from_micros(50);
+
+const SPIN_MAX_NS: u64 = SPIN_MAX.as_nanos() as u64;
+/// The shortest worth the trouble.
+const SPIN_MIN_NS: u64 = 5_000;
+/// Waits longer than this on average are slept through. More than `SPIN_MAX`,
+/// because a wait that was slept through includes two wake-ups.
+const WORTH_MAX_NS: u64 = 100_000;
+/// One wait in so many is spun for although it is not worth it, to notice when
+/// that has changed.
+const PROBE_EVERY: u32 = 64;
+/// A longer gap between two looks at the clock means that the thread was off
+/// its core.
+const PREEMPTED_NS: u64 = 30_000;
+/// How long not to spin after that: doubled each time up to the maximum.
+const BACKOFF_MIN_NS: u64 = 1_000_000;
+const BACKOFF_MAX_NS: u64 = 64_000_000;
+/// Polls between two looks at the clock.
+const POLLS: u32 = 4;
+
+/// Whether a thread may spin at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SpinMode {
+    /// When it pays.
+    #[default]
+    Adaptive,
+    /// Never: sleep at once.
+    Never,
+    /// Up to `SPIN_MAX` each time, whoever suffers. For comparison only.
+    Always,
+}
+
+/// How a spin ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpinOutcome {
+    /// What was waited for is there.
+    Ready,
+    /// It took too long, or would have: sleep.
+    GaveUp,
+    /// No core is spare: sleep.
+    NoSpareCore,
+}
+
+/// The spinning of one waiting thread.
+#[derive(Clone, Debug)]
+pub struct SpinPolicy {
+    mode: SpinMode,
+    average_ns: u64,
+    skipped: u32,
+    backoff_ns: u64,
+    resume_at_ns: u64,
+}
+
+impl SpinPolicy {
+    /// A thread without history, which takes its waits to be short.
+    pub fn new(mode: SpinMode) -> Self {
+        Self { mode, average_ns: SPIN_MAX_NS / 2, skipped: 0, backoff_ns: BACKOFF_MIN_NS, resume_at_ns: 0 }
+    }
+
+    /// Spins until `ready` says so, as long as that is sensible. The thread must
+    /// be counted as running ([`Fabric::enter_running`]).
+    #[inline]
+    pub fn spin(&mut self, fabric: &Fabric, mut ready: impl FnMut() -> bool) -> SpinOutcome {
+        if ready() {
+            return SpinOutcome::Ready;
+        }
+        if self.mode == SpinMode::Never {
+            return SpinOutcome::GaveUp;
+        }
+        let start = now_ns();
+        if self.mode == SpinMode::Adaptive
+            && let Some(refused) = self.refuse(fabric, start)
+        {
+            return refused;
+        }
+        self.poll(fabric, start, ready)
+    }
+
+    /// Learns how long a whole wait took, spinning and sleeping together.
+    #[inline]
+    pub fn waited(&mut self, wait: Duration) {
+        self.waited_ns(wait.as_nanos() as u64);
+    }
+
+    #[inline]
+    pub(crate) fn waited_ns(&mut self, wait_ns: u64) {
+        // A bounded weight for one very long wait, so that a burst after a
+        // pause is noticed within a few messages.
+        let wait_ns = wait_ns.min(8 * WORTH_MAX_NS);
+        self.average_ns = (self.average_ns * 7 + wait_ns) / 8;
+    }
+
+    /// The reason not to begin, if there is one.
+    #[inline]
+    fn refuse(&mut self, fabric: &Fabric, now: u64) -> Option<SpinOutcome> {
+        if now < self.resume_at_ns || !fabric.all_threads_fit(now) {
+            return Some(SpinOutcome::NoSpareCore);
+        }
+        if self.average_ns > WORTH_MAX_NS {
+            self.skipped += 1;
+            if self.skipped < PROBE_EVERY {
+                return Some(SpinOutcome::GaveUp);
+            }
+            self.skipped = 0;
+        }
+        None
+    }
+
+    #[inline]
+    fn poll(&mut self, fabric: &Fabric, start: u64, mut ready: impl FnMut() -> bool) -> SpinOutcome {
+        let adaptive = self.mode == SpinMode::Adaptive;
+        let budget = if adaptive { (self.average_ns * 2).clamp(SPIN_MIN_NS, SPIN_MAX_NS) } else { SPIN_MAX_NS };
+        let mut last = start;
+        loop {
+            for _ in 0..POLLS {
+                if ready() {
+                    return SpinOutcome::Ready;
+                }
+                std::hint::spin_loop();
+            }
+            let now = now_ns();
+            if adaptive && now - last > PREEMPTED_NS {
+                self.back_off(now);
+                return SpinOutcome::NoSpareCore;
+            }
+            last = now;
+            if now - start > budget {
+                return SpinOutcome::GaveUp;
+            }
+            if adaptive && !fabric.own_threads_fit() {
+                return SpinOutcome::NoSpareCore;
+            }
+        }
+    }
+
+    #[cold]
+    fn back_off(&mut self, now: u64) {
+        // The first one after a long peace starts small again.
+        let peaceful = now > self.resume_at_ns + BACKOFF_MAX_NS;
+        self.backoff_ns = if peaceful { BACKOFF_MIN_NS } else { (self.backoff_ns * 2).min(BACKOFF_MAX_NS) };
+        self.resume_at_ns = now + self.backoff_ns;
+    }
+}
+
+/// The clock that all processes of the machine share.
+#[inline]
+pub(crate) fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
