@@ -1,1 +1,37 @@
-//! Placeholder.
+//! The shells: threads and processes that turn the world into events and effects into the world.
+//!
+//! Entry points: [`Runtime::start`] makes the user's program a driver with a node inside; `worker` is what the keeper
+//! forks; `process` is the shell that both have around their owner and worker machines; `node` is the node's shell;
+//! `keeper` is the parent of all workers. Nothing here decides: decisions are in `bireme-core`.
+
+#![deny(unsafe_code)]
+
+mod client;
+pub mod clock;
+mod config;
+mod driver;
+// A constructor that runs before `main` cannot be written without a linker section.
+#[allow(unsafe_code)]
+pub mod entry;
+mod error;
+pub mod fail_point;
+mod fetched;
+mod function;
+pub mod keeper;
+pub mod link;
+mod node;
+mod objects;
+mod process;
+mod reference;
+mod thread;
+pub mod worker;
+
+pub use bireme_core as core;
+pub use bireme_store::array;
+pub use client::{Runtime, Submit, Target};
+pub use config::{Config, OBJECT_STORE_BYTES_MIN};
+pub use error::Error;
+pub use fetched::Fetched;
+pub use function::{Encoded, Function, Invocation};
+pub use inventory;
+pub use reference::Ref;

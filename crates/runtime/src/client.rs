@@ -1,0 +1,399 @@
+//! What front ends call: submit, put, get, wait, cancel, actors, state.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bireme_core::id::{ActorId, FunctionKey, ObjectId, TaskId, digest};
+use bireme_core::ledger::Snapshot;
+use bireme_core::message::{Adoption, FromNode, ToNode};
+use bireme_core::owner::Event;
+use bireme_core::spec::{ARGUMENT_REFS_MAX, ActorOptions, RETURNS_MAX, TaskKind, TaskOptions, TaskSpec};
+use bireme_core::value::{Body, RefSpec, Value, digest_without_owners};
+
+use crate::config::Config;
+use crate::driver::Driver;
+use crate::error::Error;
+use crate::fetched::Fetched;
+use crate::function::Encoded;
+use crate::process::{self, Interest, Process, Waited, shut_down};
+use crate::reference::Ref;
+
+/// Tasks and calls of one process that have not ended; a submit beyond waits for one to end.
+pub const TASKS_PENDING_MAX: usize = 10_000_000;
+/// How long an explanation may take before it is given up.
+const EXPLAIN_WAIT: Duration = Duration::from_secs(2);
+
+/// The runtime of this program.
+#[derive(Clone)]
+pub struct Runtime {
+    pub(crate) process: Arc<Process>,
+}
+
+/// A task, constructor or call on its way in.
+pub struct Submit {
+    /// What to run.
+    pub function: FunctionKey,
+    /// How.
+    pub options: Arc<TaskOptions>,
+    /// How many objects it makes.
+    pub returns: u32,
+    /// Function, constructor or method.
+    pub target: Target,
+    /// Arguments by reference.
+    pub dependencies: Vec<Ref>,
+    /// References inside argument values.
+    pub nested: Vec<RefSpec>,
+    /// Arguments in the front end's encoding.
+    pub payload: Vec<u8>,
+    /// Handles that must live until the task is submitted.
+    pub keep: Vec<Ref>,
+}
+
+/// What a submit is for.
+pub enum Target {
+    /// A function.
+    Plain,
+    /// An actor's constructor.
+    Create(ActorOptions),
+    /// An actor's method.
+    Call {
+        /// The actor.
+        actor: ActorId,
+        /// A handle that keeps it alive.
+        handle: Ref,
+        /// More calls than this may not be pending.
+        pending_max: usize,
+    },
+}
+
+impl Runtime {
+    /// Starts the runtime of this program: a node as threads in it, and worker processes.
+    pub fn start(config: Config) -> Result<Self, Error> {
+        Ok(Self { process: Driver::start(config)? })
+    }
+
+    /// The runtime of this program, when it is a driver that has started or a worker.
+    pub fn current() -> Result<Self, Error> {
+        let process = process::current().ok_or(Error::NotRunning("never started, or shut down"))?;
+        Ok(Self { process })
+    }
+
+    /// Ends the runtime and all its processes. A second time does nothing.
+    pub fn shutdown(&self) {
+        Driver::shutdown(&self.process);
+    }
+
+    /// Submits a task and gives handles of its results, at once.
+    pub fn submit(&self, request: Submit) -> Result<Vec<Ref>, Error> {
+        self.check_running()?;
+        check_limits(&request)?;
+        let handle = match &request.target {
+            Target::Call { handle, .. } => Some(handle),
+            Target::Plain | Target::Create(_) => None,
+        };
+        self.check_refs(request.dependencies.iter().chain(&request.keep).chain(handle))?;
+        let kind = match &request.target {
+            Target::Plain => TaskKind::Plain,
+            Target::Create(options) => TaskKind::Create(options.clone()),
+            Target::Call { actor, pending_max, .. } => {
+                if *pending_max != usize::MAX {
+                    let pending = self.process.lock().owner.pending_calls(actor);
+                    if pending >= *pending_max {
+                        return Err(Error::PendingCallsLimit { actor: *actor, pending });
+                    }
+                }
+                // The owner fills in who calls and the sequence.
+                TaskKind::Call { actor: *actor, caller: self.process.me, sequence: 0 }
+            }
+        };
+        let mut spec = TaskSpec {
+            id: TaskId::from_raw(0),
+            parent: TaskId::from_raw(0),
+            function: request.function,
+            digest: 0,
+            attempt: 0,
+            depth: 0,
+            returns: request.returns,
+            kind,
+            options: request.options,
+            dependencies: request.dependencies.iter().map(Ref::spec).collect(),
+            nested: request.nested,
+            payload: request.payload,
+        };
+        spec.digest = spec.compute_digest();
+        let repeated = self.process.with_lane(|lane| {
+            lane.advance();
+            spec.parent = lane.task();
+            spec.depth = lane.child_depth();
+            spec.id = lane.task_id();
+            lane.repeated()
+        });
+        let (id, returns) = (spec.id, spec.returns);
+        let (id, event) = if repeated { self.adopt(spec)? } else { (id, Event::Submitted(spec)) };
+        let pending = self.process.own(event);
+        let refs = (0..returns).map(|index| Ref::counted(&self.process, ObjectId::result(id, index))).collect();
+        if pending >= TASKS_PENDING_MAX {
+            self.wait_for_room()?;
+        }
+        Ok(refs)
+    }
+
+    /// Waits until fewer tasks are pending: the bound holds a runaway loop back instead of filling the memory.
+    #[cold]
+    fn wait_for_room(&self) -> Result<(), Error> {
+        let room = |inner: &mut process::Inner| (inner.owner.pending() < TASKS_PENDING_MAX).then_some(());
+        match self.process.wait_for(None, &Interest::Anything, room) {
+            Waited::Got(()) | Waited::TimedOut => Ok(()),
+            Waited::Over => Err(shut_down()),
+        }
+    }
+
+    /// A repeated task asks before it makes anything: what exists is adopted (design rule 3).
+    fn adopt(&self, mut spec: TaskSpec) -> Result<(TaskId, Event), Error> {
+        loop {
+            let object = ObjectId::result(spec.id, 0);
+            let (adoption, attempt) = self.ask_adoption(object, spec.digest)?;
+            let event = match adoption {
+                Adoption::New => {
+                    // Records of earlier runs must not be taken for this one's.
+                    spec.attempt = attempt;
+                    Event::Submitted(spec)
+                }
+                Adoption::Finished(values) => Event::Adopted { spec, values: Some(values) },
+                Adoption::Running => Event::Adopted { spec, values: None },
+                Adoption::Different => {
+                    spec.id = self.other_epoch(|lane| lane.task_id())?;
+                    continue;
+                }
+            };
+            let id = match &event {
+                Event::Submitted(spec) | Event::Adopted { spec, .. } => spec.id,
+                _ => unreachable!("only these two are made above"),
+            };
+            return Ok((id, event));
+        }
+    }
+
+    fn ask_adoption(&self, object: ObjectId, digest: u64) -> Result<(Adoption, u32), Error> {
+        let request = self.process.request_id();
+        match self.process.ask(request, &ToNode::Adopt { request, object, digest })? {
+            FromNode::Adopted { adoption, attempt, .. } => Ok((adoption, attempt)),
+            _ => Err(Error::System { what: "adopting", reason: "the node answered something else".into() }),
+        }
+    }
+
+    fn other_epoch<R>(&self, name: impl FnOnce(&bireme_core::lane::Lane) -> R) -> Result<R, Error> {
+        self.process.with_lane(|lane| {
+            if lane.open_epoch() {
+                Ok(name(lane))
+            } else {
+                let text = "a repeated task submitted something else too often; make it deterministic";
+                Err(Error::BadArgument(text.into()))
+            }
+        })
+    }
+
+    /// Makes an object of a value.
+    pub fn put(&self, value: Encoded) -> Result<Ref, Error> {
+        self.check_running()?;
+        let (mut object, repeated) = self.process.with_lane(|lane| {
+            lane.advance();
+            (lane.put_id(), lane.repeated())
+        });
+        // A large value is named by its length only: hashing it would cost as much as storing it.
+        let head = digest_without_owners(0, &value.head, &value.nested);
+        let digest = match value.len() {
+            len if len <= bireme_core::value::INLINE_BYTES_MAX => head ^ digest(value.body()).rotate_left(1),
+            len => head ^ len as u64,
+        };
+        if repeated {
+            loop {
+                match self.ask_adoption(object, digest)?.0 {
+                    Adoption::New | Adoption::Running => break,
+                    Adoption::Finished(mut values) if values.len() == 1 => {
+                        let value = values.remove(0);
+                        self.process.own(Event::Put { object, digest, value, recorded: true });
+                        return Ok(Ref::counted(&self.process, object));
+                    }
+                    Adoption::Finished(_) | Adoption::Different => object = self.other_epoch(|lane| lane.put_id())?,
+                }
+            }
+        }
+        let value = self.process.store_value(&value)?;
+        self.process.own(Event::Put { object, digest, value, recorded: false });
+        Ok(Ref::counted(&self.process, object))
+    }
+
+    /// The bytes of an object, waiting until there is a value.
+    pub fn get(&self, r: &Ref, timeout: Option<Duration>) -> Result<Fetched, Error> {
+        self.check_refs([r])?;
+        let object = r.id();
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let mut asked = false;
+        let waited = r.process().wait_for(deadline, &Interest::Objects(&[object]), |inner| {
+            if let Some(value) = inner.owner.value(&object) {
+                return Some(value.clone());
+            }
+            if !std::mem::replace(&mut asked, true) {
+                r.process().want(inner, object);
+            }
+            None
+        });
+        match waited {
+            Waited::Got(value) => r.process().fetch(&value),
+            Waited::Over => Err(shut_down()),
+            Waited::TimedOut => {
+                let waiting_for = self.explain(r).unwrap_or_else(|error| error.to_string());
+                Err(Error::Timeout { object, waited: timeout.unwrap_or_default(), waiting_for })
+            }
+        }
+    }
+
+    /// The bytes of an object when there are any, else a promise to wake the task.
+    pub fn poll(&self, r: &Ref, context: &mut Context<'_>) -> Poll<Result<Fetched, Error>> {
+        let process = r.process();
+        if process.is_over() {
+            return Poll::Ready(Err(shut_down()));
+        }
+        match process.value_or_wake(r.id(), context.waker()) {
+            Some(value) => Poll::Ready(process.fetch(&value)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Waits until `count` of the objects have a value. Gives for each whether it has one.
+    pub fn wait(&self, refs: &[&Ref], count: usize, timeout: Option<Duration>) -> Result<Vec<bool>, Error> {
+        if refs.is_empty() || count == 0 || count > refs.len() {
+            let text = format!("wait for {count} of {} references makes no sense; give 1 to {0}", refs.len());
+            return Err(Error::BadArgument(text));
+        }
+        self.check_running()?;
+        self.check_refs(refs.iter().copied())?;
+        let objects: Vec<ObjectId> = refs.iter().map(|r| r.id()).collect();
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let mut asked = false;
+        let mut flags = vec![false; objects.len()];
+        let mut missing = count;
+        let process = &self.process;
+        let waited = process.wait_for(deadline, &Interest::Objects(&objects), |inner| {
+            for (flag, object) in flags.iter_mut().zip(&objects) {
+                if !*flag && missing > 0 && inner.owner.value(object).is_some() {
+                    *flag = true;
+                    missing -= 1;
+                }
+            }
+            if missing > 0 && !std::mem::replace(&mut asked, true) {
+                for object in &objects {
+                    process.want(inner, *object);
+                }
+            }
+            (missing == 0).then_some(())
+        });
+        match waited {
+            Waited::Got(()) | Waited::TimedOut => Ok(flags),
+            Waited::Over => Err(shut_down()),
+        }
+    }
+
+    /// Cancels the task that makes this object. A finished task is left as it is.
+    pub fn cancel(&self, r: &Ref, force: bool) -> Result<(), Error> {
+        self.check_refs([r])?;
+        r.process().own(Event::Cancelled { object: r.id(), force });
+        r.process().doorbell.ring_self();
+        Ok(())
+    }
+
+    /// Ends an actor now. A dead or unknown actor is left as it is.
+    pub fn kill_actor(&self, actor: ActorId, restart: bool) -> Result<(), Error> {
+        self.check_running()?;
+        self.process.own(Event::ActorKilled { actor, restart });
+        Ok(())
+    }
+
+    /// The actor with this name.
+    pub fn find_actor(&self, name: &str) -> Result<(ActorId, FunctionKey, Ref), Error> {
+        self.check_running()?;
+        let request = self.process.request_id();
+        let answer = self.process.ask(request, &ToNode::FindActor { request, name: name.to_owned() })?;
+        match answer {
+            FromNode::ActorFound { found: Some((actor, owner, function)), .. } => {
+                let spec = RefSpec { object: actor.object(), owner };
+                let handle = Ref::adopt(spec)?;
+                self.process.borrow_unasked(spec);
+                Ok((actor, function, handle))
+            }
+            _ => Err(Error::NoSuchActor(name.to_owned())),
+        }
+    }
+
+    /// What an object waits for, in words.
+    pub fn explain(&self, r: &Ref) -> Result<String, Error> {
+        self.check_refs([r])?;
+        let process = r.process();
+        if let Some(text) = process.explain_here(r.spec()) {
+            return Ok(text);
+        }
+        let request = process.request_id();
+        let question = ToNode::Explain { request, task: r.id().task() };
+        match process.ask_within(request, &question, EXPLAIN_WAIT)? {
+            FromNode::Explained { text, .. } => Ok(text),
+            _ => Err(Error::System { what: "explaining", reason: "the node answered something else".into() }),
+        }
+    }
+
+    /// The node's tables.
+    pub fn state(&self) -> Result<Snapshot, Error> {
+        self.check_running()?;
+        let request = self.process.request_id();
+        match self.process.ask(request, &ToNode::QueryState { request })? {
+            FromNode::State { bytes, .. } => postcard::from_bytes(&bytes)
+                .map_err(|error| Error::System { what: "reading the node's state", reason: error.to_string() }),
+            _ => Err(Error::System {
+                what: "reading the node's state",
+                reason: "the node answered something else".into(),
+            }),
+        }
+    }
+
+    /// Whether the current task was asked to stop.
+    pub fn is_cancelled(&self) -> bool {
+        process::is_cancelled()
+    }
+
+    /// The task that the current thread runs, or the root of this process.
+    pub fn current_task(&self) -> TaskId {
+        self.process.with_lane(|lane| lane.task())
+    }
+
+    /// A reference of a runtime that was shut down stays unusable, also when another one has started since.
+    fn check_refs<'a>(&self, refs: impl IntoIterator<Item = &'a Ref>) -> Result<(), Error> {
+        if refs.into_iter().any(|r| r.process().is_over()) { Err(shut_down()) } else { Ok(()) }
+    }
+
+    fn check_running(&self) -> Result<(), Error> {
+        if self.process.is_over() { Err(shut_down()) } else { Ok(()) }
+    }
+}
+
+fn check_limits(request: &Submit) -> Result<(), Error> {
+    let refs = request.dependencies.len() + request.nested.len();
+    if refs > ARGUMENT_REFS_MAX {
+        return Err(Error::BadArgument(format!("{refs} references in one task are more than {ARGUMENT_REFS_MAX}")));
+    }
+    if request.returns > RETURNS_MAX {
+        return Err(Error::BadArgument(format!("{} results of one task are more than {RETURNS_MAX}", request.returns)));
+    }
+    Ok(())
+}
+
+impl Process {
+    /// The bytes behind a value.
+    pub(crate) fn fetch(&self, value: &Value) -> Result<Fetched, Error> {
+        match &value.body {
+            Body::Inline(bytes) => Ok(Fetched::Inline(Arc::clone(bytes))),
+            Body::Failed(failure) => Err(Error::Failed(Arc::clone(failure))),
+            Body::Stored(at) => self.pin(*at),
+        }
+    }
+}

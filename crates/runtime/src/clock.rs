@@ -1,0 +1,11 @@
+//! The one place that reads a clock: the machine's monotonic clock, which all processes share.
+
+use bireme_core::time::Tick;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Now, as machines are told it.
+#[inline]
+pub fn now() -> Tick {
+    let now = clock_gettime(ClockId::Monotonic);
+    Tick(now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000)
+}

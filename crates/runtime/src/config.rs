@@ -1,0 +1,103 @@
+//! What a driver chooses when it starts a runtime.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use bireme_core::resources::{Amount, CUSTOM_RESOURCES_MAX, Resources};
+
+use crate::error::Error;
+
+/// Smallest arena that makes sense.
+pub const OBJECT_STORE_BYTES_MIN: u64 = 1 << 20;
+
+/// Settings of an embedded runtime. Every field has a default.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// CPUs that tasks may use; the machine's by default.
+    pub cpus: Option<f64>,
+    /// GPUs that tasks may use.
+    pub gpus: f64,
+    /// Memory that tasks may ask for; the machine's by default.
+    pub memory_bytes: Option<u64>,
+    /// Named resources.
+    pub resources: BTreeMap<String, f64>,
+    /// Size of the object arena; 30 % of the machine's memory by default. Pages are used only when written.
+    pub object_store_bytes: Option<u64>,
+    /// Where objects go when the arena is full; the system's folder for temporary files by default.
+    pub spill_directory: Option<PathBuf>,
+    /// How much may go there.
+    pub spill_bytes_max: u64,
+    /// Whether threads may spin for a moment before they sleep.
+    pub spin: bool,
+    /// Worker processes at most.
+    pub workers_max: u32,
+    /// Tasks that one process runs at most while others of it are blocked.
+    pub threads_per_worker_max: u32,
+    /// An idle worker ends after this time.
+    pub idle_worker_ms: u64,
+    /// A cancelled task that does not stop within this time loses its worker.
+    pub cancel_grace_ms: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            cpus: None,
+            gpus: 0.0,
+            memory_bytes: None,
+            resources: BTreeMap::new(),
+            object_store_bytes: None,
+            spill_directory: None,
+            spill_bytes_max: u64::MAX,
+            spin: true,
+            workers_max: 1_024,
+            threads_per_worker_max: 64,
+            idle_worker_ms: 10_000,
+            cancel_grace_ms: 1_000,
+        }
+    }
+}
+
+impl Config {
+    /// What the node may hand out.
+    pub fn total(&self) -> Result<Resources, Error> {
+        let cpus = match self.cpus {
+            Some(cpus) => Amount::from_f64("cpus", cpus)?,
+            None => Amount::whole(machine_cpus()),
+        };
+        if self.resources.len() > CUSTOM_RESOURCES_MAX {
+            let message = format!("{} named resources are more than {CUSTOM_RESOURCES_MAX}", self.resources.len());
+            return Err(Error::BadArgument(message));
+        }
+        let mut custom = BTreeMap::new();
+        for (name, amount) in &self.resources {
+            custom.insert(name.clone(), Amount::from_f64(name, *amount)?);
+        }
+        Ok(Resources {
+            cpus,
+            gpus: Amount::from_f64("gpus", self.gpus)?,
+            memory_bytes: self.memory_bytes.unwrap_or_else(machine_memory_bytes),
+            custom,
+        })
+    }
+
+    /// The size of the arena, in whole pages.
+    pub fn arena_bytes(&self) -> Result<u64, Error> {
+        let bytes = self.object_store_bytes.unwrap_or_else(|| machine_memory_bytes() / 10 * 3);
+        if bytes < OBJECT_STORE_BYTES_MIN {
+            let message =
+                format!("an object store of {bytes} bytes is too small; give at least {OBJECT_STORE_BYTES_MIN}");
+            return Err(Error::BadArgument(message));
+        }
+        Ok(bytes.next_multiple_of(4096))
+    }
+}
+
+fn machine_cpus() -> u64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
+}
+
+fn machine_memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram as u64 * u64::from(info.mem_unit)
+}

@@ -1,0 +1,89 @@
+//! What can go wrong for a caller of the runtime.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bireme_core::failure::Failure;
+use bireme_core::id::{ActorId, ObjectId};
+use bireme_core::resources::BadAmount;
+
+/// An error of the runtime, as both front ends show it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The object has no value: its task failed, was cancelled, or was lost.
+    #[error("{0}")]
+    Failed(Arc<Failure>),
+    /// The value did not come in time; `waiting_for` says what it waits for.
+    #[error("{object} was not ready after {waited:?}: {waiting_for}")]
+    Timeout {
+        /// Which object.
+        object: ObjectId,
+        /// How long the caller waited.
+        waited: Duration,
+        /// What the object waits for.
+        waiting_for: String,
+    },
+    /// The runtime is not there: never started, or shut down.
+    #[error("the runtime is not running ({0}); call `bireme::init()` first")]
+    NotRunning(&'static str),
+    /// `init` was called twice.
+    #[error("the runtime is running already; call `shutdown` before another `init`")]
+    AlreadyRunning,
+    /// An amount of a resource makes no sense.
+    #[error(transparent)]
+    BadAmount(#[from] BadAmount),
+    /// An argument of the call makes no sense.
+    #[error("{0}")]
+    BadArgument(String),
+    /// An object can never fit, or there is no room and nothing can be spilled.
+    #[error("{0}")]
+    StoreFull(String),
+    /// Too many calls of this actor wait.
+    #[error("{actor} has {pending} calls pending, which is its limit; wait for some of them")]
+    PendingCallsLimit {
+        /// Which actor.
+        actor: ActorId,
+        /// How many wait.
+        pending: usize,
+    },
+    /// A value could not be encoded or decoded.
+    #[error("a value of type {type_name} cannot be {action}: {reason}")]
+    Codec {
+        /// The Rust type.
+        type_name: &'static str,
+        /// "encoded" or "decoded".
+        action: &'static str,
+        /// The codec's words.
+        reason: String,
+    },
+    /// A value of another type was there.
+    #[error("expected a value of type {expected}, found one of type {found}")]
+    TypeMismatch {
+        /// What the reader wanted.
+        expected: String,
+        /// What was there.
+        found: String,
+    },
+    /// No actor has this name.
+    #[error("there is no actor named {0:?}")]
+    NoSuchActor(String),
+    /// The operating system said no.
+    #[error("{what}: {reason}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What it said.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// The failure behind this error, when an object has one.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Error::Failed(failure) => Some(failure),
+            _ => None,
+        }
+    }
+}

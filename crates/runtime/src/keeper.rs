@@ -1,0 +1,324 @@
+//! The keeper: one process per node, parent and subreaper of all its workers.
+//!
+//! This file is the node's side, [`Keeper`]: it starts the process, sends it commands and reads its reports. The process
+//! is the user's own executable started again (`crate::entry`); its loop is in `serve`. The keeper forks workers from
+//! itself while it has a single thread, tells how they ended, and ends every descendant when it loses its node.
+//!
+//! | file | what |
+//! |---|---|
+//! | `message` | commands and reports |
+//! | `role` | what a process started again is told |
+//! | `serve` | the keeper's loop |
+//! | `birth` | how a worker process comes to be |
+//! | `stderr` | worker output: passed on, and the last lines remembered |
+//! | `memory` | was it the kernel's out-of-memory killer |
+//! | `descent` | the processes below the keeper |
+//! | `sys` | fork, posix_spawn, signals: all the unsafe code |
+//!
+//! Invariants: no worker outlives its keeper (parent-death signal), no descendant outlives its node (the keeper watches
+//! the socket and the driver process itself), and a slot has at most one worker.
+
+mod birth;
+mod descent;
+mod memory;
+mod message;
+mod role;
+mod serve;
+mod stderr;
+// Fork, posix_spawn and signal masks exist only as C functions.
+#[allow(unsafe_code)]
+mod sys;
+
+pub use message::{
+    Command, ExitKind, MESSAGE_BYTES_MAX, MessageError, PROTOCOL_VERSION, Report, Words, WorkerExit, decode, encode,
+};
+pub use stderr::{STDERR_LINE_BYTES_MAX, STDERR_QUEUED_BYTES_MAX, STDERR_TAIL_BYTES_MAX, STDERR_TAIL_LINES_MAX};
+pub(crate) use sys::{environment_has, with_signals_blocked};
+
+use crate::entry;
+use role::Role;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// How long [`Keeper::shutdown`] waits for the keeper before it kills it.
+pub const SHUTDOWN_WAIT: Duration = Duration::from_secs(5);
+/// Descriptors that can be handed to the keeper.
+pub const INHERITED_FDS_MAX: usize = 64;
+/// Exit code of a keeper or worker that could not begin.
+pub const EXIT_CODE_BROKEN: i32 = 70;
+
+/// What the keeper, and through it every worker, gets from the node.
+#[derive(Default)]
+pub struct StartOptions<'a> {
+    /// Open descriptors by name (letters, digits, `-`, `_`): shared memory, eventfds, sockets.
+    pub inherit: Vec<(&'a str, BorrowedFd<'a>)>,
+}
+
+/// What a worker process starts with.
+#[derive(Debug)]
+pub struct WorkerStart {
+    /// Place of the worker in the node's pool.
+    pub slot: u32,
+    /// Which worker of that slot this is.
+    pub incarnation: u32,
+    /// What the node said in [`Keeper::spawn`].
+    pub words: Words,
+    /// The descriptors of [`StartOptions::inherit`].
+    pub fds: Vec<(String, OwnedFd)>,
+}
+
+impl WorkerStart {
+    /// Takes the descriptor with this name out of the list.
+    pub fn take(&mut self, name: &str) -> Option<OwnedFd> {
+        let index = self.fds.iter().position(|(known, _)| known == name)?;
+        Some(self.fds.swap_remove(index).1)
+    }
+}
+
+/// The keeper could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum KeeperError {
+    /// This process was started as a keeper but its constructor did not take over.
+    #[error(
+        "this process was started as a keeper but reached main: link the runtime into the executable, not into a \
+         shared library"
+    )]
+    MissedEntry,
+    /// A name that cannot be passed on.
+    #[error("descriptor name {0:?} must be 1 to 64 letters, digits, '-' or '_'")]
+    BadName(String),
+    /// More descriptors than [`INHERITED_FDS_MAX`].
+    #[error("{0} descriptors were to be handed to the keeper, the limit is {INHERITED_FDS_MAX}")]
+    TooManyFds(usize),
+    /// The system refused.
+    #[error("the keeper could not be started: {step}: {source}")]
+    System {
+        /// What was tried.
+        step: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The keeper is gone, or does not speak our language; no worker of it can be trusted to live.
+#[derive(Debug, thiserror::Error)]
+pub enum KeeperLost {
+    /// The process ended.
+    #[error("the keeper process (pid {pid}) {how}")]
+    Ended {
+        /// Its process id.
+        pid: i32,
+        /// How it ended.
+        how: String,
+    },
+    /// A report could not be read.
+    #[error("the keeper process (pid {pid}) sent a bad report: {source}")]
+    BadReport {
+        /// Its process id.
+        pid: i32,
+        /// What is wrong with it.
+        source: MessageError,
+    },
+}
+
+/// The node's hold on its keeper. Dropping it ends the keeper and everything below it.
+#[derive(Debug)]
+pub struct Keeper {
+    socket: OwnedFd,
+    process: OwnedFd,
+    pid: i32,
+    /// Who started it: a forked copy of that process holds the same socket and must not end what is not its own.
+    driver: i32,
+    /// How the process ended, once it was reaped.
+    ended: Mutex<Option<String>>,
+}
+
+impl Keeper {
+    /// Starts the keeper process. Returns as soon as it exists; commands may be sent at once.
+    pub fn start(options: StartOptions<'_>) -> Result<Keeper, KeeperError> {
+        entry::ensure_linked();
+        if entry::was_missed() {
+            return Err(KeeperError::MissedEntry);
+        }
+        if options.inherit.len() > INHERITED_FDS_MAX {
+            return Err(KeeperError::TooManyFds(options.inherit.len()));
+        }
+        if let Some((name, _)) = options.inherit.iter().find(|(name, _)| !role::is_good_name(name)) {
+            return Err(KeeperError::BadName((*name).to_owned()));
+        }
+        let failed = |step| move |error: Errno| KeeperError::System { step, source: error.into() };
+        let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(failed("socketpair"))?;
+        let fds = options.inherit.iter().map(|(name, fd)| ((*name).to_owned(), fd.as_raw_fd())).collect();
+        let driver = rustix::process::getpid().as_raw_pid();
+        let role = Role::Keeper { socket: theirs.as_raw_fd(), driver, fds };
+        let mut inherit: Vec<BorrowedFd<'_>> = options.inherit.iter().map(|(_, fd)| *fd).collect();
+        inherit.push(theirs.as_fd());
+        let exec = sys::Exec {
+            name: own_name(),
+            environment: environment_for(&role),
+            inherit,
+            stderr: None,
+            new_session: true,
+        };
+        let pid =
+            sys::exec_self(&exec).map_err(|source| KeeperError::System { step: "starting /proc/self/exe", source })?;
+        let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
+        Ok(Keeper { socket, process, pid: pid.as_raw_pid(), driver, ended: Mutex::new(None) })
+    }
+
+    /// The keeper's process id.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Asks for a worker in a free slot; `Spawned` or `SpawnFailed` follows.
+    pub fn spawn(&self, slot: u32, incarnation: u32, words: Words) -> Result<(), KeeperLost> {
+        self.send(Command::Spawn { slot, incarnation, words })
+    }
+
+    /// Sends a signal to the worker in a slot, if there is one.
+    pub fn signal(&self, slot: u32, signal: i32) -> Result<(), KeeperLost> {
+        self.send(Command::Signal { slot, signal })
+    }
+
+    /// Waits for the next report. To be called by one thread; it returns `Ended` after a shutdown.
+    pub fn read_report(&self) -> Result<Report, KeeperLost> {
+        let mut packet = [0; MESSAGE_BYTES_MAX];
+        loop {
+            match recv(&self.socket, &mut packet, RecvFlags::TRUNC) {
+                Err(Errno::INTR) => {}
+                Ok((_, 0)) | Err(_) => return Err(self.lost()),
+                Ok((_, length)) if length > MESSAGE_BYTES_MAX => {
+                    let source = MessageError::TooLong(length);
+                    return Err(KeeperLost::BadReport { pid: self.pid, source });
+                }
+                Ok((_, length)) => {
+                    return decode(&packet[..length]).map_err(|source| KeeperLost::BadReport { pid: self.pid, source });
+                }
+            }
+        }
+    }
+
+    /// Ends the keeper and all its descendants, and waits until it is gone: at most [`SHUTDOWN_WAIT`], then it is
+    /// killed. A second call does nothing.
+    pub fn shutdown(&self) {
+        // A keeper that is already gone is what was asked for.
+        let _ = self.send(Command::Shutdown);
+        if self.reap(SHUTDOWN_WAIT).is_none() {
+            let _ = pidfd_send_signal(&self.process, Signal::KILL);
+            self.reap(SHUTDOWN_WAIT);
+        }
+    }
+
+    fn send(&self, command: Command) -> Result<(), KeeperLost> {
+        let packet = encode(&command).expect("a command has a few numbers, far below the limit");
+        loop {
+            match send(&self.socket, &packet, SendFlags::NOSIGNAL) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(self.lost()),
+            }
+        }
+    }
+
+    /// The socket is closed, so the process has ended or is about to.
+    fn lost(&self) -> KeeperLost {
+        let how = self.reap(SHUTDOWN_WAIT).unwrap_or_else(|| "closed its socket but runs on".to_owned());
+        KeeperLost::Ended { pid: self.pid, how }
+    }
+
+    /// Waits for the end of the process and says how it ended; `None` when it did not end in time.
+    fn reap(&self, wait: Duration) -> Option<String> {
+        // The text is written whole, so a poisoned lock protects nothing worse than before.
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if ended.is_none() {
+            let timeout = Timespec::try_from(wait).expect("a few seconds fit");
+            let mut fds = [PollFd::new(&self.process, PollFlags::IN)];
+            while poll(&mut fds, Some(&timeout)) == Err(Errno::INTR) {}
+            if fds[0].revents().is_empty() {
+                return None;
+            }
+            let status = waitid(WaitId::PidFd(self.process.as_fd()), WaitIdOptions::EXITED);
+            *ended = Some(match status {
+                Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+                    (Some(code), _) => ExitKind::Exit(code).to_string(),
+                    (_, Some(signal)) => ExitKind::Signal(signal).to_string(),
+                    (None, None) => "ended".to_owned(),
+                },
+                // Somebody else in this program waits for every child.
+                Ok(None) | Err(_) => "ended, and its status was taken by another wait".to_owned(),
+            });
+        }
+        ended.clone()
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if rustix::process::getpid().as_raw_pid() == self.driver {
+            self.shutdown();
+        }
+    }
+}
+
+static WORKER_MAIN: OnceLock<fn(WorkerStart) -> !> = OnceLock::new();
+
+/// Replaces what a worker process runs, [`crate::worker::run`]. Only a constructor of the executable is early enough to
+/// call this; the first call counts. Meant for tests of the keeper.
+#[doc(hidden)]
+pub fn set_worker_main(main: fn(WorkerStart) -> !) {
+    // The first one counts.
+    let _ = WORKER_MAIN.set(main);
+}
+
+/// Becomes what the variable says, before `main`.
+pub(crate) fn enter(variable: &str) -> ! {
+    let text = std::env::var(variable).unwrap_or_default();
+    sys::set_environment(variable, None);
+    let start = Role::from_text(&text).and_then(|role| match role {
+        Role::Keeper { socket, driver, fds } => serve::run(socket, driver, fds),
+        Role::Worker { slot, incarnation, words, keeper, fds } => {
+            birth::begin(keeper, WorkerStart { slot, incarnation, words, fds: Vec::new() }, fds).map(Some)
+        }
+    });
+    match start {
+        Ok(Some(start)) => match WORKER_MAIN.get() {
+            Some(main) => main(start),
+            None => crate::worker::run(start),
+        },
+        Ok(None) => std::process::exit(0),
+        Err(reason) => {
+            eprintln!("bireme: keeper: {reason}");
+            std::process::exit(EXIT_CODE_BROKEN)
+        }
+    }
+}
+
+fn own_name() -> CString {
+    let name = std::env::args_os().next().map(OsString::into_vec);
+    name.and_then(|name| CString::new(name).ok()).unwrap_or_else(|| c"bireme".to_owned())
+}
+
+/// This process's environment with the role added.
+fn environment_for(role: &Role) -> Vec<CString> {
+    let others = std::env::vars_os().filter(|(key, _)| key != entry::VARIABLE);
+    let role = (OsString::from(entry::VARIABLE), OsString::from(role.to_text()));
+    others
+        .chain([role])
+        .filter_map(|(key, value)| {
+            let mut entry = key.into_vec();
+            entry.push(b'=');
+            entry.extend(value.into_vec());
+            CString::new(entry).ok()
+        })
+        .collect()
+}

@@ -1,0 +1,427 @@
+//! The store's service: room for new objects, spilling when there is none, restoring on demand.
+//!
+//! An object keeps the name of its first place for life: owners and borrowers go on using that [`Location`], and the node
+//! knows where it is now. File work runs on a thread of its own; the node's thread only starts and finishes it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bireme_core::id::ProcessId;
+use bireme_core::message::{FromNode, RequestId, ToNode};
+use bireme_core::record::Record;
+use bireme_core::time::Tick;
+use bireme_core::value::Location;
+use bireme_net::Doorbell;
+use bireme_store::{
+    Arena, ProcessSlot, RestoreDone, RestoreJob, SpillDone, SpillError, SpillJob, SpillOptions, SpillTicket, Store,
+    StoreError, Table, UnsealedLocation,
+};
+
+use crate::clock;
+use crate::objects::{from_store, to_store};
+
+/// A request for room waits at most this long for objects to be freed when nothing can be spilled.
+const ROOM_WAIT_US: u64 = 5_000_000;
+
+type Key = (u32, u32);
+type Replies = Vec<(ProcessId, FromNode)>;
+
+enum Place {
+    /// In the arena, under another entry than its first.
+    At(Location),
+    /// On its way out of this place; readers ask again when it is done.
+    Leaving(Location),
+    /// On disk.
+    Spilled(SpillTicket),
+    /// On its way back.
+    Returning(SpillTicket),
+}
+
+struct Wish {
+    process: ProcessId,
+    request: RequestId,
+    len: u64,
+    since: Tick,
+}
+
+enum Job {
+    Spill(Key, SpillJob),
+    Restore(Key, RestoreJob),
+}
+
+enum Done {
+    Spill(Key, SpillDone),
+    Restore(Key, RestoreDone),
+}
+
+pub(super) struct Objects {
+    store: Store,
+    /// Objects that are not where they were first.
+    places: BTreeMap<Key, Place>,
+    /// From a later place back to the first.
+    first: BTreeMap<Key, Key>,
+    wishes: VecDeque<Wish>,
+    /// Who wants to know where an object is, while it moves.
+    seekers: BTreeMap<Key, Vec<(ProcessId, RequestId)>>,
+    /// Since when there has been no room for an object that has to come back.
+    sought_since: BTreeMap<Key, Tick>,
+    /// Created and not yet in a record, by process.
+    unrecorded: BTreeMap<ProcessId, BTreeSet<Key>>,
+    /// Freed while a file job had it.
+    doomed: BTreeSet<Key>,
+    jobs: Option<Sender<Job>>,
+    done: Arc<Mutex<VecDeque<Done>>>,
+    moving: usize,
+    last_spill_error: Option<String>,
+    doorbell: Doorbell,
+}
+
+impl Objects {
+    pub(super) fn new(arena: Arc<Arena>, table: Arc<Table>, spill: SpillOptions, doorbell: Doorbell) -> Self {
+        Self {
+            store: Store::new(arena, table, spill),
+            places: BTreeMap::new(),
+            first: BTreeMap::new(),
+            wishes: VecDeque::new(),
+            seekers: BTreeMap::new(),
+            sought_since: BTreeMap::new(),
+            unrecorded: BTreeMap::new(),
+            doomed: BTreeSet::new(),
+            jobs: None,
+            done: Arc::default(),
+            moving: 0,
+            last_spill_error: None,
+            doorbell,
+        }
+    }
+
+    pub(super) fn admit(&mut self, process: ProcessId) {
+        if let Some(slot) = ProcessSlot::new(process.slot) {
+            self.store.admit_process(slot);
+        }
+    }
+
+    /// A dead process lets go of its pins, and of objects that no record knows.
+    pub(super) fn release(&mut self, process: ProcessId) {
+        self.wishes.retain(|wish| wish.process != process);
+        for key in self.unrecorded.remove(&process).unwrap_or_default() {
+            let _ = self.store.free(key.0, key.1);
+        }
+        if let Some(slot) = ProcessSlot::new(process.slot) {
+            // A row that cannot be cleared keeps its objects pinned; nothing worse.
+            let _ = self.store.release_process(slot);
+        }
+    }
+
+    /// A record mentions stored values: they belong to the ledger now.
+    pub(super) fn recorded(&mut self, process: ProcessId, record: &Record) {
+        for at in super::values_of(record).iter().filter_map(super::stored) {
+            if let Some(keys) = self.unrecorded.get_mut(&process) {
+                keys.remove(&(at.entry, at.generation));
+            }
+        }
+    }
+
+    pub(super) fn serve(&mut self, process: ProcessId, request: ToNode) -> Replies {
+        match request {
+            ToNode::CreateObject { request, len } => {
+                self.forget_old_error();
+                self.wishes.push_back(Wish { process, request, len, since: clock::now() });
+                self.grant()
+            }
+            ToNode::AbortObject { at } => {
+                let _ = self.store.abort(UnsealedLocation(to_store(at)));
+                self.grant()
+            }
+            ToNode::FreeObject { at } => {
+                self.free(at);
+                self.grant()
+            }
+            ToNode::Locate { request, at } => self.locate(process, request, at),
+            _ => Vec::new(),
+        }
+    }
+
+    pub(super) fn free(&mut self, at: Location) {
+        let key = self.first_key(at);
+        match self.places.remove(&key) {
+            None => {
+                // An unknown entry was freed before: by the death of its process.
+                let _ = self.store.free(key.0, key.1);
+            }
+            Some(Place::At(now)) => {
+                self.first.remove(&(now.entry, now.generation));
+                let _ = self.store.free(now.entry, now.generation);
+            }
+            // Dropping the ticket gives the file's space back.
+            Some(Place::Spilled(_)) => {}
+            Some(moving @ (Place::Leaving(_) | Place::Returning(_))) => {
+                self.doomed.insert(key);
+                self.places.insert(key, moving);
+            }
+        }
+    }
+
+    fn first_key(&self, at: Location) -> Key {
+        let key = (at.entry, at.generation);
+        self.first.get(&key).copied().unwrap_or(key)
+    }
+
+    /// Gives room to whoever waits, in order, and makes room when there is none.
+    fn grant(&mut self) -> Replies {
+        let mut replies = Vec::new();
+        while let Some(wish) = self.wishes.front() {
+            let (process, request, len) = (wish.process, wish.request, wish.len);
+            let created = match self.store.create(len) {
+                Ok(location) => {
+                    let key = (location.0.entry, location.0.generation);
+                    self.unrecorded.entry(process).or_default().insert(key);
+                    self.last_spill_error = None;
+                    Ok((from_store(location.0), false))
+                }
+                Err(error @ (StoreError::Full { .. } | StoreError::TableFull { .. })) => {
+                    self.store.sweep();
+                    let patient = clock::now().since_us(wish.since) < ROOM_WAIT_US;
+                    if patient && self.moving > 0 {
+                        return replies;
+                    }
+                    // After a spill that failed another would fail as well. When everything is pinned or in use,
+                    // somebody may let go.
+                    if self.last_spill_error.is_none()
+                        && (self.make_room(len) || patient && self.last_spill_error.is_none())
+                    {
+                        return replies;
+                    }
+                    let why = self.last_spill_error.take();
+                    let why = why.unwrap_or_else(|| "nothing can be spilled: every object is in use".into());
+                    Err(format!("{error}; {why}"))
+                }
+                Err(error) => Err(error.to_string()),
+            };
+            self.wishes.pop_front();
+            replies.push((process, FromNode::ObjectCreated { request, created }));
+        }
+        replies
+    }
+
+    /// Starts spilling enough for `len` bytes. False when nothing can be.
+    fn make_room(&mut self, len: u64) -> bool {
+        let mut started = false;
+        for sealed in self.store.spill_candidates(len) {
+            let at = sealed.0;
+            let key = self.first_key(from_store(at));
+            match self.store.begin_spill(at.entry, at.generation) {
+                Ok(job) => {
+                    self.places.insert(key, Place::Leaving(from_store(at)));
+                    started |= self.work(Job::Spill(key, job));
+                }
+                Err(error) => self.note_spill_error(&error),
+            }
+        }
+        started
+    }
+
+    fn locate(&mut self, process: ProcessId, request: RequestId, at: Location) -> Replies {
+        self.forget_old_error();
+        let key = self.first_key(at);
+        match self.places.get(&key) {
+            None => {
+                let here = self.store.sealed(key.0, key.1).map(|sealed| from_store(sealed.0));
+                let located = here.ok_or_else(|| "the object was freed; keep a reference while you read it".to_owned());
+                vec![(process, FromNode::Located { request, located })]
+            }
+            Some(Place::At(now)) => vec![(process, FromNode::Located { request, located: Ok(*now) })],
+            Some(Place::Leaving(_) | Place::Returning(_)) => {
+                self.seekers.entry(key).or_default().push((process, request));
+                Vec::new()
+            }
+            Some(Place::Spilled(ticket)) => {
+                let ticket = ticket.clone();
+                self.seekers.entry(key).or_default().push((process, request));
+                self.bring_back(key, ticket)
+            }
+        }
+    }
+
+    /// Nobody waits for room: what went wrong before says nothing about the next spill.
+    fn forget_old_error(&mut self) {
+        if self.wishes.is_empty() && self.seekers.is_empty() {
+            self.last_spill_error = None;
+        }
+    }
+
+    fn bring_back(&mut self, key: Key, ticket: SpillTicket) -> Replies {
+        match self.store.begin_restore(&ticket) {
+            Ok(job) => {
+                self.places.insert(key, Place::Returning(ticket));
+                self.work(Job::Restore(key, job));
+                Vec::new()
+            }
+            // What leaves now makes room; the seekers are served when it has left.
+            Err(StoreError::Full { .. } | StoreError::TableFull { .. }) if self.moving > 0 => Vec::new(),
+            Err(StoreError::Full { .. } | StoreError::TableFull { .. })
+                if self.last_spill_error.is_none() && self.make_room(ticket.len()) =>
+            {
+                Vec::new()
+            }
+            // Everything is in use: somebody may let go.
+            Err(StoreError::Full { .. } | StoreError::TableFull { .. })
+                if self.last_spill_error.is_none() && self.may_wait(key) =>
+            {
+                Vec::new()
+            }
+            Err(error) => {
+                let why = self.last_spill_error.take().map(|why| format!("; {why}")).unwrap_or_default();
+                self.answer_seekers(key, &Err(format!("a spilled object cannot come back: {error}{why}")))
+            }
+        }
+    }
+
+    /// Whether those who want this object have not waited too long for room.
+    fn may_wait(&mut self, key: Key) -> bool {
+        let now = clock::now();
+        let since = *self.sought_since.entry(key).or_insert(now);
+        now.since_us(since) < ROOM_WAIT_US
+    }
+
+    fn answer_seekers(&mut self, key: Key, located: &Result<Location, String>) -> Replies {
+        self.sought_since.remove(&key);
+        let seekers = self.seekers.remove(&key).unwrap_or_default();
+        let answer = |(process, request)| (process, FromNode::Located { request, located: located.clone() });
+        seekers.into_iter().map(answer).collect()
+    }
+
+    /// Takes in what the file thread has done and what waiting has changed.
+    pub(super) fn progress(&mut self) -> Replies {
+        let done = std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut replies = Vec::new();
+        for done in done {
+            self.moving -= 1;
+            match done {
+                Done::Spill(key, done) => self.spilled(key, done),
+                Done::Restore(key, done) => replies.extend(self.restored(key, done)),
+            }
+        }
+        if !self.wishes.is_empty() {
+            replies.extend(self.grant());
+        }
+        let waiting: Vec<(Key, SpillTicket)> = self
+            .seekers
+            .keys()
+            .filter_map(|key| match self.places.get(key) {
+                Some(Place::Spilled(ticket)) => Some((*key, ticket.clone())),
+                _ => None,
+            })
+            .collect();
+        for (key, ticket) in waiting {
+            replies.extend(self.bring_back(key, ticket));
+        }
+        let stayed: Vec<(Key, Location)> = self
+            .seekers
+            .keys()
+            .filter_map(|key| match self.places.get(key) {
+                Some(Place::At(now)) => Some((*key, *now)),
+                _ => None,
+            })
+            .collect();
+        for (key, now) in stayed {
+            replies.extend(self.answer_seekers(key, &Ok(now)));
+        }
+        let settled: Vec<Key> = self.seekers.keys().filter(|key| !self.places.contains_key(*key)).copied().collect();
+        for key in settled {
+            // A spill that failed: the object is still in its first place.
+            let here = self.store.sealed(key.0, key.1).map(|sealed| from_store(sealed.0));
+            replies.extend(self.answer_seekers(key, &here.ok_or_else(|| "the object was freed".to_owned())));
+        }
+        replies
+    }
+
+    fn spilled(&mut self, key: Key, done: SpillDone) {
+        let left = match self.places.remove(&key) {
+            Some(Place::Leaving(at)) => Some(at),
+            _ => None,
+        };
+        let (entry, generation) = left.map_or(key, |at| (at.entry, at.generation));
+        let doomed = self.doomed.remove(&key);
+        match self.store.finish_spill(done) {
+            Ok(ticket) => {
+                self.first.remove(&(entry, generation));
+                self.last_spill_error = None;
+                if !doomed {
+                    self.places.insert(key, Place::Spilled(ticket));
+                }
+            }
+            Err(error) => {
+                self.note_spill_error(&error);
+                match left {
+                    _ if doomed => {
+                        self.first.remove(&(entry, generation));
+                        let _ = self.store.free(entry, generation);
+                    }
+                    // It stays where it was: in its first place, or where it came back to.
+                    Some(at) if (entry, generation) != key => drop(self.places.insert(key, Place::At(at))),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Remembers what a further spill would meet too; readers and owners that were faster are none of that.
+    fn note_spill_error(&mut self, error: &SpillError) {
+        match error {
+            SpillError::Pinned | SpillError::Busy | SpillError::NotSealed | SpillError::Freed => {}
+            lasting => self.last_spill_error = Some(lasting.to_string()),
+        }
+    }
+
+    fn restored(&mut self, key: Key, done: RestoreDone) -> Replies {
+        let ticket = match self.places.remove(&key) {
+            Some(Place::Returning(ticket)) => Some(ticket),
+            _ => None,
+        };
+        match self.store.finish_restore(done) {
+            Ok(sealed) => {
+                let now = from_store(sealed.0);
+                if self.doomed.remove(&key) {
+                    let _ = self.store.free(now.entry, now.generation);
+                    return self.answer_seekers(key, &Err("the object was freed".into()));
+                }
+                self.places.insert(key, Place::At(now));
+                self.first.insert((now.entry, now.generation), key);
+                self.answer_seekers(key, &Ok(now))
+            }
+            Err(error) => {
+                if let Some(ticket) = ticket {
+                    self.places.insert(key, Place::Spilled(ticket));
+                }
+                self.answer_seekers(key, &Err(error.to_string()))
+            }
+        }
+    }
+
+    /// Hands a job to the file thread, which is started with the first.
+    fn work(&mut self, job: Job) -> bool {
+        if self.jobs.is_none() {
+            let (sender, receiver) = channel();
+            let (done, doorbell) = (Arc::clone(&self.done), self.doorbell.clone());
+            if crate::thread::spawn("bireme-spill", move || file_thread(&receiver, &done, &doorbell)).is_ok() {
+                self.jobs = Some(sender);
+            }
+        }
+        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        self.moving += usize::from(sent);
+        sent
+    }
+}
+
+fn file_thread(jobs: &Receiver<Job>, done: &Mutex<VecDeque<Done>>, doorbell: &Doorbell) {
+    while let Ok(job) = jobs.recv() {
+        let result = match job {
+            Job::Spill(key, job) => Done::Spill(key, job.run()),
+            Job::Restore(key, job) => Done::Restore(key, job.run()),
+        };
+        done.lock().unwrap_or_else(PoisonError::into_inner).push_back(result);
+        doorbell.ring_self();
+    }
+}

@@ -1,0 +1,168 @@
+//! Values in and out of the store, and what a process knows about an object it waits for.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use bireme_core::id::{ActorId, ObjectId};
+use bireme_core::message::{FromNode, Peer, ToNode};
+use bireme_core::owner::{ActorView, Event, TaskState};
+use bireme_core::value::{Body, INLINE_BYTES_MAX, Location, RefSpec, Value};
+use bireme_store::{PinError, Sealed, UnsealedLocation};
+
+use crate::error::Error;
+use crate::fetched::Fetched;
+use crate::function::Encoded;
+use crate::process::{Inner, Process};
+
+/// An object that moves while it is being pinned is looked up again at most so often.
+const PIN_TRIES_MAX: u32 = 16;
+
+/// The store's name for a place.
+pub(crate) fn to_store(at: Location) -> bireme_store::Location {
+    bireme_store::Location { entry: at.entry, generation: at.generation, offset: at.offset, len: at.len }
+}
+
+/// The engine's name for a place in the store.
+pub(crate) fn from_store(at: bireme_store::Location) -> Location {
+    Location { entry: at.entry, generation: at.generation, offset: at.offset, len: at.len }
+}
+
+impl Process {
+    /// Turns an encoded value into one that can travel: small ones inline, large ones through the store.
+    pub(crate) fn store_value(&self, encoded: &Encoded) -> Result<Value, Error> {
+        let body = if encoded.len() <= INLINE_BYTES_MAX {
+            let bytes: Arc<[u8]> = match encoded.body() {
+                [] => Arc::from(&*encoded.head),
+                body => [&encoded.head, body].concat().into(),
+            };
+            Body::Inline(bytes)
+        } else {
+            Body::Stored(self.write(encoded)?)
+        };
+        Ok(Value { body, nested: encoded.nested.clone() })
+    }
+
+    fn write(&self, encoded: &Encoded) -> Result<Location, Error> {
+        let request = self.request_id();
+        let answer = self.ask(request, &ToNode::CreateObject { request, len: encoded.len() as u64 })?;
+        let at = match answer {
+            FromNode::ObjectCreated { created: Ok((at, _warm)), .. } => at,
+            FromNode::ObjectCreated { created: Err(reason), .. } => return Err(Error::StoreFull(reason)),
+            _ => return Err(Error::StoreFull("the node answered something else".into())),
+        };
+        let written = || {
+            let mut writer = self.store.writer(UnsealedLocation(to_store(at)))?;
+            writer.copy_from(&encoded.head)?;
+            writer.copy_from(encoded.body())?;
+            writer.seal()
+        };
+        match written() {
+            Ok(sealed) => Ok(from_store(sealed.0)),
+            Err(error) => {
+                self.tell(&ToNode::AbortObject { at });
+                Err(Error::StoreFull(error.to_string()))
+            }
+        }
+    }
+
+    /// A view of a stored object, restored from disk when it was spilled.
+    pub(crate) fn pin(&self, first: Location) -> Result<Fetched, Error> {
+        let mut at = first;
+        for _ in 0..PIN_TRIES_MAX {
+            match self.store.pin(Sealed(to_store(at))) {
+                Ok(pinned) => return Ok(Fetched::Pinned(Arc::new(pinned))),
+                Err(PinError::Moved) => {}
+                Err(error) => return Err(Error::StoreFull(error.to_string())),
+            }
+            let request = self.request_id();
+            match self.ask(request, &ToNode::Locate { request, at: first })? {
+                FromNode::Located { located: Ok(now), .. } => at = now,
+                FromNode::Located { located: Err(reason), .. } => return Err(Error::StoreFull(reason)),
+                _ => return Err(Error::StoreFull("the node answered something else".into())),
+            }
+        }
+        let text =
+            format!("an object was moved out {PIN_TRIES_MAX} times while it was being read; the store is too small");
+        Err(Error::StoreFull(text))
+    }
+
+    /// Says that someone waits for an object, so that its owner is asked and its waiters are told.
+    pub(crate) fn want(&self, inner: &mut Inner, object: ObjectId) {
+        self.step_owner(inner, Event::Wanted(object));
+        self.flush(inner);
+    }
+
+    /// The value of an object, or a promise to wake.
+    pub(crate) fn value_or_wake(&self, object: ObjectId, waker: &Waker) -> Option<Value> {
+        let mut inner = self.lock();
+        if let Some(value) = inner.owner.value(&object) {
+            return Some(value.clone());
+        }
+        inner.add_waker(object, waker);
+        self.want(&mut inner, object);
+        // The pump may have been told that somebody else looks.
+        drop(inner);
+        None
+    }
+
+    /// Becomes a borrower of an object that nobody lent, a named actor's, while a handle of it is held.
+    pub(crate) fn borrow_unasked(&self, spec: RefSpec) {
+        if spec.owner == self.me {
+            return;
+        }
+        let message = Peer::Lent { object: spec.object, borrower: self.me, count: 1 };
+        let mut inner = self.lock();
+        self.send(&mut inner, spec.owner, &message);
+        self.step_owner(&mut inner, Event::ArgumentsArrived { from: spec.owner, refs: vec![spec] });
+        self.step_owner(&mut inner, Event::ArgumentsDone(vec![spec]));
+        self.flush(&mut inner);
+    }
+
+    /// What this process itself knows about why an object has no value; none when the node knows more.
+    pub(crate) fn explain_here(&self, spec: RefSpec) -> Option<String> {
+        let inner = self.lock();
+        let object = spec.object;
+        if let Some(value) = inner.owner.value(&object) {
+            return Some(format!("{object} is ready: {}", value.body));
+        }
+        if spec.owner != self.me {
+            // Its owner is another process; the node has that one's records.
+            return None;
+        }
+        let (task, state) = inner.owner.task_state(&object.task())?;
+        let name = &task.options.name;
+        let text = match state {
+            TaskState::Waiting { missing } => {
+                format!("{name} ({}) waits for {missing} of its arguments: {}", task.id, inner.missing(task))
+            }
+            TaskState::CallQueued => {
+                let bireme_core::spec::TaskKind::Call { actor, .. } = task.kind else { return None };
+                format!(
+                    "{name} ({}) waits for its turn at {}",
+                    task.id,
+                    view_text(actor, &inner.owner.actor_view(&actor))
+                )
+            }
+            TaskState::CallSent { process } => {
+                let bireme_core::spec::TaskKind::Call { actor, .. } = task.kind else { return None };
+                let pending = inner.owner.pending_calls(&actor);
+                format!("{name} ({}) is with {actor} in {process}, one of {pending} pending calls", task.id)
+            }
+            TaskState::Queued
+            | TaskState::Sent { .. }
+            | TaskState::Asked
+            | TaskState::Inherited
+            | TaskState::Constructing => return None,
+        };
+        Some(text)
+    }
+}
+
+fn view_text(actor: ActorId, view: &ActorView) -> String {
+    match view {
+        ActorView::Unknown => format!("{actor}, which has not started yet"),
+        ActorView::At(process) => format!("{actor} in {process}"),
+        ActorView::Restarting => format!("{actor}, which is being started again"),
+        ActorView::Dead(reason) => format!("{actor}, which is dead: {reason}"),
+    }
+}

@@ -1,0 +1,201 @@
+//! Carries effects out, in order: records before messages, and all messages of a turn with one ring each.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bireme_core::id::{ObjectId, ProcessId};
+use bireme_core::message::{NodeBound, Peer, ToNode};
+use bireme_core::owner::{self, Effect};
+use bireme_core::record::Record;
+use bireme_core::worker;
+
+use super::{Inner, Process};
+use crate::clock;
+use crate::fail_point::{self, FailPoint, Garbage};
+use crate::link::LEDGER_RING_BYTES;
+
+/// The node is rung when this much of the ledger ring waits for it; below, it looks by itself.
+const LEDGER_WAITING_BYTES_MAX: usize = LEDGER_RING_BYTES as usize / 4;
+/// Pause between two looks at a full ledger ring.
+const LEDGER_FULL_PAUSE: Duration = Duration::from_micros(20);
+
+impl Process {
+    pub(crate) fn step_owner(&self, inner: &mut Inner, event: owner::Event) {
+        let mut effects = std::mem::take(&mut inner.owner_effects);
+        inner.owner.step(event, clock::now(), &mut effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Record(record) => self.record(inner, &record),
+                Effect::Send { to, message } => self.send(inner, to, &message),
+                Effect::Node(request) => self.tell_node(inner, &request),
+                Effect::Ready(object) => inner.wake(&object),
+            }
+        }
+        inner.owner_effects = effects;
+    }
+
+    pub(crate) fn step_worker(&self, inner: &mut Inner, event: worker::Event) {
+        let mut effects = std::mem::take(&mut inner.worker_effects);
+        inner.worker.step(event, clock::now(), &mut effects);
+        for effect in effects.drain(..) {
+            match effect {
+                worker::Effect::Record(record) => self.record(inner, &record),
+                worker::Effect::Send { to, message } => self.send(inner, to, &message),
+                worker::Effect::Node(request) => self.tell_node(inner, &request),
+                worker::Effect::Refs(moved) => self.step_owner(inner, moved.into()),
+                worker::Effect::Execute(execution) => {
+                    inner.executions.push_back(execution);
+                    crate::worker::call_executor(self, inner);
+                }
+                worker::Effect::Flag(task) => {
+                    if let Some((_, flag)) = inner.flags.iter().find(|(running, _)| *running == task) {
+                        flag.store(true, Ordering::Release);
+                    }
+                }
+                worker::Effect::Exit => inner.exit = true,
+            }
+        }
+        inner.worker_effects = effects;
+    }
+
+    /// Writes a record where the node will find it, whatever happens to this process.
+    fn record(&self, inner: &mut Inner, record: &Record) {
+        let mut scratch = std::mem::take(&mut inner.scratch);
+        scratch.clear();
+        record.encode(&mut scratch);
+        if inner.fail_point.is_some() {
+            inner.fail_if_due(false);
+        }
+        self.push_to_node(inner, &scratch);
+        if inner.fail_point.is_some() {
+            inner.fail_if_due(true);
+        }
+        inner.scratch = scratch;
+        if inner.node.outgoing.free_bytes() < LEDGER_RING_BYTES as usize - LEDGER_WAITING_BYTES_MAX {
+            inner.ring_node = true;
+        }
+    }
+
+    pub(crate) fn tell_node(&self, inner: &mut Inner, request: &ToNode) {
+        let mut scratch = std::mem::take(&mut inner.scratch);
+        scratch.clear();
+        NodeBound::encode_request(request, &mut scratch);
+        self.push_to_node(inner, &scratch);
+        inner.scratch = scratch;
+        inner.ring_node = true;
+    }
+
+    /// The ledger ring has no backlog: what is not recorded must not leave, so the process waits for its node.
+    fn push_to_node(&self, inner: &mut Inner, message: &[u8]) {
+        if inner.node.outgoing.send(message).is_err() {
+            return;
+        }
+        while inner.node.outgoing.is_backed_up() {
+            let _ = inner.node.outgoing.flush();
+            inner.node.outgoing.ring();
+            if self.is_over() {
+                return;
+            }
+            if inner.node.outgoing.is_backed_up() {
+                std::thread::sleep(LEDGER_FULL_PAUSE);
+            }
+        }
+    }
+
+    pub(crate) fn send(&self, inner: &mut Inner, to: ProcessId, message: &Peer) {
+        let mut scratch = std::mem::take(&mut inner.scratch);
+        scratch.clear();
+        message.encode(&mut scratch);
+        if inner.parked.is_empty() && inner.connection_of.contains_key(&to) {
+            inner.stage(to, &scratch);
+        } else {
+            let asked = inner.parked.iter().any(|(peer, _)| *peer == to);
+            inner.parked.push_back((to, scratch.clone()));
+            if !asked && !inner.connection_of.contains_key(&to) {
+                inner.scratch = scratch;
+                self.tell_node(inner, &ToNode::Connect { peer: to });
+                return;
+            }
+        }
+        inner.scratch = scratch;
+    }
+
+    /// Writes what no sound process writes (see [`crate::fail_point`]).
+    pub(crate) fn write_garbage(&self, garbage: Garbage) {
+        const NONSENSE: [u8; 40] = [0xEE; 40];
+        let mut inner = self.lock();
+        match garbage {
+            Garbage::Message => drop(inner.node.outgoing.send(&NONSENSE)),
+            Garbage::Frame => drop(inner.node.outgoing.send_frame(&NONSENSE)),
+            Garbage::ToPeers => {
+                for link in inner.links.iter_mut().flatten() {
+                    let _ = link.outgoing.send(&NONSENSE);
+                    let _ = link.outgoing.flush();
+                }
+            }
+        }
+        inner.ring_node = true;
+        self.flush(&mut inner);
+    }
+
+    /// Makes everything of this turn visible: first the ledger, then the messages.
+    #[inline]
+    pub(crate) fn flush(&self, inner: &mut Inner) {
+        if std::mem::take(&mut inner.ring_node) {
+            let _ = inner.node.outgoing.flush();
+            inner.node.outgoing.ring();
+        } else {
+            inner.node.outgoing.publish();
+        }
+        // In the order of the effects: a loan is out before the reference is.
+        for at in 0..inner.dirty.len() {
+            if let Some(Some(link)) = inner.links.get_mut(usize::from(inner.dirty[at])) {
+                let _ = link.outgoing.flush();
+            }
+        }
+        inner.dirty.clear();
+    }
+}
+
+impl Inner {
+    pub(crate) fn plan(&mut self, fail_point: Option<FailPoint>) {
+        self.fail_point = fail_point;
+    }
+
+    /// What was recorded before is with the node; nothing else of this turn has left.
+    #[cold]
+    fn fail_if_due(&mut self, after: bool) {
+        if self.fail_point.as_mut().is_some_and(|point| point.is_due(after)) {
+            self.node.outgoing.publish();
+            fail_point::die();
+        }
+    }
+
+    /// Puts a message into the ring of its link.
+    fn stage(&mut self, to: ProcessId, message: &[u8]) {
+        let Some(&connection) = self.connection_of.get(&to) else { return };
+        if let Some(Some(link)) = self.links.get_mut(usize::from(connection)) {
+            // A corrupt outgoing ring shows on the receiving side too, where the peer is dropped.
+            let _ = link.outgoing.send(message);
+            if self.dirty.last() != Some(&connection) {
+                self.dirty.push(connection);
+            }
+        }
+    }
+
+    /// Sends what waited for links, in order, up to the first message whose link is still missing.
+    pub(super) fn unpark(&mut self) {
+        while self.parked.front().is_some_and(|(to, _)| self.connection_of.contains_key(to)) {
+            if let Some((to, message)) = self.parked.pop_front() {
+                self.stage(to, &message);
+            }
+        }
+    }
+
+    /// Wakes all that wait for an object.
+    pub(super) fn wake(&mut self, object: &ObjectId) {
+        for waiter in self.waiters.remove(object).into_iter().flatten() {
+            waiter.wake();
+        }
+    }
+}

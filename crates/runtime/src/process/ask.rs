@@ -1,0 +1,50 @@
+//! Questions to the node that block the asking thread.
+
+use std::time::{Duration, Instant};
+
+use bireme_core::message::{FromNode, ToNode};
+
+use super::wait::{Interest, Waited};
+use super::{Process, shut_down};
+use crate::error::Error;
+
+/// The node answers within this time or something is badly wrong.
+pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
+
+impl Process {
+    /// Puts a question and waits for its answer.
+    pub(crate) fn ask(&self, request: u64, question: &ToNode) -> Result<FromNode, Error> {
+        self.ask_within(request, question, ANSWER_WAIT_MAX)
+    }
+
+    /// The same with a shorter patience.
+    pub(crate) fn ask_within(&self, request: u64, question: &ToNode, wait: Duration) -> Result<FromNode, Error> {
+        let mut inner = self.lock();
+        self.tell_node(&mut inner, question);
+        self.flush(&mut inner);
+        drop(inner);
+        let deadline = Some(Instant::now() + wait);
+        let waited = self.wait_for(deadline, &Interest::Anything, |inner| {
+            let whole = match inner.answers.get(&request)? {
+                FromNode::State { last, .. } => *last,
+                _ => true,
+            };
+            if whole { inner.answers.remove(&request) } else { None }
+        });
+        match waited {
+            Waited::Got(answer) => Ok(answer),
+            Waited::Over => Err(shut_down()),
+            Waited::TimedOut => Err(Error::System {
+                what: "asking the node",
+                reason: format!("no answer within {wait:?}; the machine may be overloaded"),
+            }),
+        }
+    }
+
+    /// Says something that needs no answer.
+    pub(crate) fn tell(&self, request: &ToNode) {
+        let mut inner = self.lock();
+        self.tell_node(&mut inner, request);
+        self.flush(&mut inner);
+    }
+}

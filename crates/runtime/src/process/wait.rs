@@ -1,0 +1,284 @@
+//! Waiting: who leads, who follows, and the pump that drives the process when nobody waits.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bireme_core::id::ObjectId;
+use bireme_core::{owner, worker};
+use bireme_net::{Sleeper, SpinOutcome, SpinPolicy};
+
+use super::{Inner, Lead, Process, Waiter, current_seat};
+use crate::clock;
+use crate::error::Error;
+
+/// How often the pump looks while the process is busy.
+pub const TICK: Duration = Duration::from_millis(1);
+/// Ticks without progress after which the pump sleeps until it is rung.
+const QUIET_TICKS_MAX: u32 = 20;
+/// The pump naps instead of sleeping on the bell when so many messages came since it last looked, whoever read them:
+/// more are on their way, and peers need not wake anyone for them.
+const STREAM_MESSAGES: u64 = 8;
+/// That nap.
+const STREAM_NAP: Duration = Duration::from_micros(100);
+/// The same for a waiting thread that finds no core to spin on.
+const CALLER_NAP: Duration = Duration::from_micros(30);
+/// The pump looks at least so often, for the owner's deadlines.
+const PUMP_SLEEP_MAX: Duration = Duration::from_millis(500);
+
+/// How a wait ended.
+pub(crate) enum Waited<R> {
+    /// With what was waited for.
+    Got(R),
+    /// The deadline passed.
+    TimedOut,
+    /// The runtime was shut down.
+    Over,
+}
+
+/// What a parked thread wants to be woken for.
+pub(crate) enum Interest<'a> {
+    /// Any of these objects.
+    Objects(&'a [ObjectId]),
+    /// An answer of the node, or the lead.
+    Anything,
+    /// Something to run.
+    Executions,
+}
+
+thread_local! {
+    static SPIN: RefCell<Option<SpinPolicy>> = const { RefCell::new(None) };
+    /// The job whose fabric counts this thread.
+    static RUNNING: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
+}
+
+/// Counts the current thread as one that wants a core, except while it sleeps: the measure of whether one is spare.
+pub(crate) fn count_as_running(process: &Process) {
+    if RUNNING.replace(Some(process.job)) != Some(process.job) {
+        process.fabric.enter_running(process.slot);
+    }
+}
+
+impl Process {
+    /// Waits until `check` gives something. The calling thread leads when nobody else does.
+    pub(crate) fn wait_for<R>(
+        &self,
+        deadline: Option<Instant>,
+        interest: &Interest<'_>,
+        mut check: impl FnMut(&mut Inner) -> Option<R>,
+    ) -> Waited<R> {
+        let mut inner = self.lock();
+        if inner.lead != Lead::Caller && self.doorbell.is_ready() {
+            self.drain(&mut inner);
+        }
+        if let Some(result) = check(&mut inner) {
+            return Waited::Got(result);
+        }
+        drop(inner);
+        let begun = Instant::now();
+        let waited = Wait { process: self, deadline, leading: false, blocked: false, streaming: false }
+            .run(interest, &mut check);
+        SPIN.with_borrow_mut(|spin| {
+            if let Some(spin) = spin {
+                spin.waited(begun.elapsed());
+            }
+        });
+        waited
+    }
+
+    /// Runs something that sleeps: a sleeping thread needs no core.
+    fn asleep(&self, sleep: impl FnOnce()) {
+        let counted = RUNNING.get() == Some(self.job);
+        if counted {
+            self.fabric.leave_running(self.slot);
+        }
+        sleep();
+        if counted {
+            self.fabric.enter_running(self.slot);
+        }
+    }
+
+    fn spin(&self) -> bool {
+        SPIN.with_borrow_mut(|spin| {
+            let policy = spin.get_or_insert_with(|| SpinPolicy::new(self.spin));
+            policy.spin(&self.fabric, || self.doorbell.is_ready()) == SpinOutcome::Ready
+        })
+    }
+}
+
+struct Wait<'a> {
+    process: &'a Process,
+    deadline: Option<Instant>,
+    leading: bool,
+    blocked: bool,
+    streaming: bool,
+}
+
+impl Wait<'_> {
+    fn run<R>(&mut self, interest: &Interest<'_>, check: &mut impl FnMut(&mut Inner) -> Option<R>) -> Waited<R> {
+        let process = self.process;
+        let mut inner = process.lock();
+        let waited = loop {
+            if self.leading || inner.lead != Lead::Caller {
+                process.drain(&mut inner);
+            }
+            if let Some(result) = check(&mut inner) {
+                break Waited::Got(result);
+            }
+            if process.is_over() {
+                break Waited::Over;
+            }
+            if inner.exit {
+                drop(inner);
+                crate::worker::leave(process);
+            }
+            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                break Waited::TimedOut;
+            }
+            if !self.leading && inner.lead == Lead::Caller {
+                self.tell_blocked(&mut inner);
+                inner.follow(interest);
+                drop(inner);
+                process.asleep(|| self.park());
+                inner = process.lock();
+                let me = std::thread::current().id();
+                inner.followers.retain(|thread| thread.id() != me);
+                inner.parked_executors.retain(|thread| thread.id() != me);
+                continue;
+            }
+            if !self.leading {
+                self.leading = true;
+                inner.lead = Lead::Caller;
+                process.doorbell.enter_caller();
+            }
+            self.streaming = inner.progress - inner.rested_at >= STREAM_MESSAGES;
+            inner.rested_at = inner.progress;
+            drop(inner);
+            if !process.spin() {
+                if current_seat().is_some() && !self.blocked {
+                    let mut inner = process.lock();
+                    self.tell_blocked(&mut inner);
+                }
+                if self.streaming {
+                    // More is on its way: look again soon instead of being woken for each message.
+                    process.asleep(|| std::thread::sleep(CALLER_NAP));
+                } else if process.doorbell.prepare_sleep(Sleeper::Caller) {
+                    process.asleep(|| {
+                        process.doorbell.sleep(Sleeper::Caller, self.remaining());
+                    });
+                }
+            }
+            inner = process.lock();
+        };
+        self.leave(&mut inner);
+        waited
+    }
+
+    fn remaining(&self) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    fn park(&self) {
+        match self.remaining() {
+            Some(left) => std::thread::park_timeout(left),
+            None => std::thread::park(),
+        }
+    }
+
+    /// A task that really waits gives its CPU back, once per wait.
+    fn tell_blocked(&mut self, inner: &mut Inner) {
+        if let Some(lease) = current_seat()
+            && !self.blocked
+        {
+            self.blocked = true;
+            self.process.step_worker(inner, worker::Event::Blocked { lease });
+            self.process.flush(inner);
+        }
+    }
+
+    fn leave(&mut self, inner: &mut Inner) {
+        if self.blocked
+            && let Some(lease) = current_seat()
+        {
+            self.process.step_worker(inner, worker::Event::Unblocked { lease });
+            self.process.flush(inner);
+        }
+        if self.leading {
+            inner.lead = Lead::Pump;
+            if let Some(next) = inner.followers.first() {
+                next.unpark();
+            }
+            self.process.doorbell.leave_caller();
+        }
+    }
+}
+
+impl Inner {
+    fn follow(&mut self, interest: &Interest<'_>) {
+        let me = std::thread::current();
+        if let Interest::Objects(objects) = interest {
+            for object in *objects {
+                let waiters = self.waiters.entry(*object).or_default();
+                let known = |waiter: &Waiter| matches!(waiter, Waiter::Thread(thread) if thread.id() == me.id());
+                if !waiters.iter().any(known) {
+                    waiters.push(Waiter::Thread(me.clone()));
+                }
+            }
+        }
+        if matches!(interest, Interest::Executions) {
+            self.parked_executors.push(me.clone());
+        }
+        self.followers.push(me);
+    }
+}
+
+/// Starts the thread that drives the process when no caller waits.
+pub(super) fn start_pump(process: &Arc<Process>) -> Result<(), Error> {
+    let process = Arc::clone(process);
+    crate::thread::spawn("bireme-pump", move || pump(&process)).map(drop)
+}
+
+fn pump(process: &Process) {
+    crate::thread::nap_exactly();
+    let (mut seen, mut quiet) = (0, 0);
+    loop {
+        let mut inner = process.lock();
+        if process.is_over() {
+            return;
+        }
+        if inner.lead == Lead::Executor && inner.progress == seen {
+            // It runs something long: from here on peers wake the pump.
+            inner.lead = Lead::Pump;
+            process.doorbell.leave_caller();
+        }
+        if inner.lead == Lead::Pump {
+            process.drain(&mut inner);
+        }
+        let now = clock::now();
+        let due = inner.owner.deadline();
+        if due.is_some_and(|due| due <= now) {
+            process.step_owner(&mut inner, owner::Event::Ticked);
+            process.flush(&mut inner);
+        }
+        let streaming = inner.progress - seen >= STREAM_MESSAGES;
+        quiet = if inner.progress == seen { quiet + 1 } else { 0 };
+        seen = inner.progress;
+        inner.pump_ticks = quiet < QUIET_TICKS_MAX;
+        let timeout = if inner.pump_ticks {
+            TICK
+        } else {
+            let left = inner.owner.deadline().map(|due| Duration::from_micros(due.since_us(now)));
+            left.map_or(PUMP_SLEEP_MAX, |left| left.min(PUMP_SLEEP_MAX))
+        };
+        let exit = inner.exit;
+        drop(inner);
+        if exit {
+            crate::worker::leave(process);
+        }
+        if streaming {
+            std::thread::sleep(STREAM_NAP);
+        } else if process.doorbell.prepare_sleep(Sleeper::Pump) {
+            process.doorbell.sleep(Sleeper::Pump, Some(timeout));
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Threads of the runtime: named, with small stacks where that suffices, and with all signals blocked, so that the
+//! user's handlers run on the user's threads.
+
+use std::thread::{Builder, JoinHandle};
+
+use crate::error::Error;
+use crate::keeper::with_signals_blocked;
+
+/// Stack of a thread that runs no user code.
+const STACK_BYTES: usize = 512 << 10;
+
+/// Starts a thread that runs no user code.
+pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    let builder = Builder::new().name(name.to_owned()).stack_size(STACK_BYTES);
+    with_signals_blocked(|| builder.spawn(body))
+        .map_err(|error| Error::System { what: "starting a thread", reason: error.to_string() })
+}
+
+/// Lets short sleeps of this thread end on time: by default the kernel may add 50 microseconds.
+pub fn nap_exactly() {
+    // Without it naps are longer, nothing worse.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
+}
