@@ -1,1 +1,148 @@
-//! Placeholder.
+//! Bireme turns functions and types into a cluster: remote tasks, actors and shared objects.
+//!
+//! ```
+//! #[bireme::remote]
+//! fn square(x: i64) -> i64 {
+//!     x * x
+//! }
+//!
+//! struct Counter {
+//!     total: i64,
+//! }
+//!
+//! #[bireme::actor]
+//! impl Counter {
+//!     pub fn new(start: i64) -> Self {
+//!         Counter { total: start }
+//!     }
+//!
+//!     pub fn add(&mut self, n: i64) -> i64 {
+//!         self.total += n;
+//!         self.total
+//!     }
+//! }
+//!
+//! let _context = bireme::init()?;
+//! let squares: Vec<_> = (1..=4).map(square::remote).collect();
+//! let counter = Counter::remote(0);
+//! let totals: Vec<_> = squares.iter().map(|square| counter.add(square)).collect();
+//! assert_eq!(bireme::get_all(&totals)?, [1, 5, 14, 30]);
+//! # Ok::<(), bireme::Error>(())
+//! ```
+//!
+//! - [`macro@remote`] makes a function callable as a task, [`macro@actor`] a type startable as an actor; both can still
+//!   be used directly.
+//! - [`ObjectRef`] stands for a value that is there or will be; [`put`], [`get`], [`wait`], `.await`.
+//! - [`Bytes`] and [`Array`] are read in shared memory without a copy.
+//! - Workers are this same executable, started again before `main`; there is nothing to install or to start.
+#![forbid(unsafe_code)]
+
+mod actor;
+mod argument;
+mod array;
+mod bytes;
+mod call;
+mod codec;
+mod config;
+mod context;
+mod future;
+mod names;
+mod object;
+mod options;
+#[doc(hidden)]
+pub mod private;
+mod scope;
+mod verbs;
+
+pub use actor::{Actor, get_actor, kill};
+pub use argument::{Arg, IntoArg};
+pub use array::{Array, Element};
+/// Makes a type startable as an actor: a worker that holds the state and runs one call at a time.
+///
+/// On the `impl` with the constructor `new` (or one marked `#[bireme::constructor]`). The type stays as it is. There are
+/// - `Type::remote(args...)`: starts an actor and gives its handle at once; `Type::try_remote`, `Type::options()`
+///   (`name`, `restarts`, `max_pending_calls`, `call_retries`, `cpus`, `gpus`, `memory`, `resource`);
+/// - `TypeHandle` (another name with `#[bireme::actor(handle = Name)]`): a method for each public method, which gives
+///   a reference to the result; `ready()`, `id()` and `kill()`. Handles can be cloned and sent to tasks and actors; the
+///   actor ends when the last one is dropped.
+///
+/// Calls of one caller run in their order. Private methods and functions without `self` stay plain.
+///
+/// ```
+/// pub struct Log(Vec<String>);
+///
+/// #[bireme::actor]
+/// impl Log {
+///     pub fn new() -> Self {
+///         Log(Vec::new())
+///     }
+///
+///     pub fn write(&mut self, line: String) -> usize {
+///         self.0.push(line);
+///         self.0.len()
+///     }
+/// }
+///
+/// #[bireme::remote]
+/// fn report(log: LogHandle) -> bireme::Result<usize> {
+///     log.write("from a task").get()
+/// }
+///
+/// let _context = bireme::init()?;
+/// let log = Log::remote();
+/// log.write("from the driver");
+/// assert_eq!(report::remote(log.clone()).get()?, 2);
+/// # Ok::<(), bireme::Error>(())
+/// ```
+pub use bireme_macros::actor;
+/// Makes a function callable as a task.
+///
+/// The function stays as it is. Beside it, under the same name, there are
+/// - `name::remote(args...)`: submits a task and gives a reference to its result at once. Each argument is a value, a
+///   reference to one, or a borrowed reference. When the submission is refused, the reference has the error;
+/// - `name::try_remote(args...)`: the same, with that error at once;
+/// - `name::options()`: choices for one call (`name`, `cpus`, `gpus`, `memory`, `resource`, `retries`, `retry_on`),
+///   then `remote` or `try_remote`.
+///
+/// The attribute takes the same choices for all calls: `#[bireme::remote(cpus = 2, retries = 0, name = "x",
+/// resources(camera = 0.5), retry_on = ["TimedOut"])]`; and `returns = N` for a function that returns a tuple of `N`
+/// values, which become `N` objects. A function that returns `Result<T, E>` makes an object of type `T`; its errors
+/// arrive at whoever reads it.
+///
+/// Arguments and results are owned serde types; generic, `async` and `unsafe` functions are refused.
+///
+/// ```
+/// #[bireme::remote]
+/// fn add(a: i64, b: i64) -> i64 {
+///     a + b
+/// }
+///
+/// #[bireme::remote(returns = 2)]
+/// fn divide(a: i64, b: i64) -> Result<(i64, i64), String> {
+///     if b == 0 { Err("divided by zero".to_owned()) } else { Ok((a / b, a % b)) }
+/// }
+///
+/// let _context = bireme::init()?;
+/// let sum = add::remote(3, 4);
+/// let (quotient, rest) = divide::options().name("halves").remote(&sum, 2);
+/// assert_eq!((quotient.get()?, rest.get()?), (3, 1));
+/// assert_eq!(add(3, 4), 7);
+/// # Ok::<(), bireme::Error>(())
+/// ```
+pub use bireme_macros::remote;
+pub use bireme_runtime::Error;
+pub use bireme_runtime::array::Dtype;
+pub use bireme_runtime::core::failure::{Death, DeathCause, Failure};
+pub use bireme_runtime::core::id::{ActorId, ObjectId, TaskId};
+pub use bireme_runtime::core::ledger::Snapshot;
+pub use bireme_runtime::core::ledger::snapshot::ResourcesRow;
+pub use bytes::Bytes;
+pub use codec::Value;
+pub use config::Config;
+pub use context::{Context, init, init_with, is_initialized, shutdown};
+pub use future::ObjectFuture;
+pub use object::ObjectRef;
+pub use verbs::{cancel, current_task, explain, get, get_all, is_cancelled, put, resources, state, wait};
+
+/// A result with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;

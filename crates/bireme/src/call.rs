@@ -1,0 +1,123 @@
+//! Calls: what the generated code uses to submit them and, in the worker, to run them.
+
+use std::any::type_name;
+use std::fmt::Display;
+use std::sync::OnceLock;
+
+use bireme_runtime::core::failure::Failure;
+use bireme_runtime::core::id::FunctionKey;
+use bireme_runtime::{Invocation, Ref, Submit, Target};
+
+use crate::argument::Arguments;
+use crate::options::{Chosen, Defaults, Options};
+use crate::{Error, ObjectRef, Result, Value, codec, context};
+
+/// A remote function, constructor or method at the caller's side.
+pub struct Site {
+    pub(crate) key: FunctionKey,
+    returns: u32,
+    defaults: Defaults,
+    chosen: OnceLock<Result<Chosen>>,
+}
+
+impl Site {
+    /// What the macros know of a function.
+    pub const fn new(signature: &str, returns: u32, defaults: Defaults) -> Self {
+        Self { key: FunctionKey::of(signature), returns, defaults, chosen: OnceLock::new() }
+    }
+
+    /// Options to choose from, starting with the attribute's.
+    pub fn options(&self) -> Options {
+        Options::of(&self.defaults)
+    }
+
+    /// The attribute's options; made once, shared by all calls without options.
+    pub(crate) fn chosen(&self) -> Result<&Chosen> {
+        self.chosen.get_or_init(|| self.options().finish()).as_ref().map_err(Clone::clone)
+    }
+
+    /// Submits a task. `None` stands for the attribute's options.
+    pub fn submit(&self, options: Option<Options>, arguments: Arguments) -> Result<Vec<Ref>> {
+        let options = match options {
+            None => self.chosen()?.task.clone(),
+            Some(options) => options.finish()?.task,
+        };
+        self.send(options, Target::Plain, arguments)
+    }
+
+    pub(crate) fn send(
+        &self,
+        options: std::sync::Arc<bireme_runtime::core::spec::TaskOptions>,
+        target: Target,
+        arguments: Arguments,
+    ) -> Result<Vec<Ref>> {
+        let Arguments { payload, dependencies, nested, keep, .. } = arguments.finish()?;
+        context::runtime()?.submit(Submit {
+            function: self.key,
+            options,
+            returns: self.returns,
+            target,
+            dependencies,
+            nested,
+            payload,
+            keep,
+        })
+    }
+}
+
+/// The results of one submit, handed out in order with their types.
+pub struct Results(Result<std::vec::IntoIter<Ref>>);
+
+impl Results {
+    /// The references of a submit that may have failed.
+    pub fn of(submitted: Result<Vec<Ref>>) -> Self {
+        Self(submitted.map(Vec::into_iter))
+    }
+
+    /// The next result; without an object when the submission was refused.
+    pub fn take<T>(&mut self) -> ObjectRef<T> {
+        match &mut self.0 {
+            Ok(references) => match references.next() {
+                Some(reference) => ObjectRef::live(reference),
+                None => ObjectRef::refused(Error::BadArgument("the runtime gave fewer results than asked".to_owned())),
+            },
+            Err(error) => ObjectRef::refused(error.clone()),
+        }
+    }
+}
+
+/// Hands a result over to the runtime.
+pub fn give<T: Value>(call: &mut Invocation<'_>, value: T) -> std::result::Result<(), Failure> {
+    let packed = codec::pack(value).map_err(|error| broken(call, error))?;
+    call.outputs.push(packed.into_kept());
+    Ok(())
+}
+
+/// The failure for an `Err` that the user's function returned.
+pub fn returned<E: Display>(call: &Invocation<'_>, error: &E) -> Failure {
+    Failure::Returned {
+        task: call.task,
+        name: call.name.to_owned(),
+        type_name: type_name::<E>().to_owned(),
+        message: error.to_string(),
+    }
+}
+
+/// The failure for arguments or results that could not be decoded or encoded.
+pub fn broken(call: &Invocation<'_>, error: Error) -> Failure {
+    match error {
+        Error::TypeMismatch { expected, found } => Failure::TypeMismatch { expected, found },
+        Error::Failed(failure) => (*failure).clone(),
+        error => returned(call, &error),
+    }
+}
+
+/// The value inside a `Result`, for functions that name theirs by an alias.
+pub trait Outcome {
+    /// What `Ok` holds.
+    type Value;
+}
+
+impl<T, E> Outcome for Result<T, E> {
+    type Value = T;
+}

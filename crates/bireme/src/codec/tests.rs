@@ -1,0 +1,78 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn stored(packed: Packed) -> Fetched {
+    let mut bytes = packed.encoded.head.clone();
+    bytes.extend_from_slice(packed.encoded.body());
+    Fetched::Inline(bytes.into())
+}
+
+fn round_trip<T: Value>(value: T) -> T {
+    unpack(&stored(pack(value).unwrap())).unwrap()
+}
+
+#[test]
+fn values_bytes_and_arrays_come_back_as_they_went() {
+    assert_eq!(round_trip((7_i64, "seven".to_owned())), (7, "seven".to_owned()));
+    assert_eq!(round_trip(vec![1_u8, 2, 3]), [1, 2, 3]);
+    for len in [0, 10, INLINE_BYTES_MAX * 2] {
+        assert_eq!(round_trip(Bytes::from(vec![7; len])).len(), len);
+    }
+    let array = Array::from(ndarray::array![[1.5_f64, 2.5, 3.5]]);
+    assert_eq!(round_trip(array.clone()), array);
+    assert_eq!(round_trip(Some(array.clone())), Some(array));
+}
+
+#[test]
+fn large_bytes_are_not_copied_into_the_head_and_start_aligned() {
+    let packed = pack(Bytes::from(vec![1; INLINE_BYTES_MAX])).unwrap();
+    assert_eq!((packed.encoded.head.len() % PAYLOAD_ALIGN, packed.encoded.body().len()), (0, INLINE_BYTES_MAX));
+    let packed = pack(Array::from(vec![1.0_f32; INLINE_BYTES_MAX])).unwrap();
+    assert_eq!((packed.encoded.head.len() % PAYLOAD_ALIGN, packed.encoded.body().len()), (0, 4 * INLINE_BYTES_MAX));
+}
+
+#[test]
+fn reading_as_another_type_names_both() {
+    let array = stored(pack(Array::from(vec![1_u8])).unwrap());
+    let error = unpack::<String>(&array).unwrap_err().to_string();
+    assert!(error.contains("String") && error.contains("Array"), "{error}");
+    let error = unpack::<Array>(&stored(pack(7_i64).unwrap())).unwrap_err().to_string();
+    assert!(error.contains("i64") && error.contains("Array"), "{error}");
+    let error = unpack::<String>(&stored(pack(7_i64).unwrap())).unwrap_err();
+    assert_eq!(error.to_string(), "expected a value of type alloc::string::String, found one of type i64");
+}
+
+#[test]
+fn a_value_that_serde_refuses_is_an_error_with_its_type() {
+    // Postcard has no sequences of unknown length.
+    #[derive(serde::Deserialize)]
+    struct Endless;
+    impl Serialize for Endless {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+            serializer.serialize_seq(None).map(|_| unreachable!("postcard refuses"))
+        }
+    }
+    let error = pack(Endless).err().unwrap().to_string();
+    assert!(error.contains("Endless") && error.contains("encoded"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), tag in prop_oneof![0u8..5, Just(TAG_ARRAY)], start in 0u32..200) {
+        let object = [b"BRAR", &bytes[..]].concat();
+        let _ = unpack::<Array>(&Fetched::Inline(object.into()));
+        for print in [names::fingerprint::<Array>(), names::fingerprint::<Bytes>(), names::fingerprint::<Vec<String>>()] {
+            let mut object = vec![tag, 0, 0, 0];
+            object.extend(start.to_le_bytes());
+            object.extend(print.to_le_bytes());
+            object.extend(&bytes);
+            let object = Fetched::Inline(Arc::from(object));
+            let _ = unpack::<Array>(&object);
+            let _ = unpack::<Bytes>(&object);
+            let _ = unpack::<Vec<String>>(&object);
+        }
+    }
+}

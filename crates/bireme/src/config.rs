@@ -1,0 +1,104 @@
+//! What the user can choose for the runtime.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::Result;
+
+/// Choices for [`init_with`](crate::init_with). What is left out has a sensible default.
+///
+/// ```
+/// let config = bireme::Config::default().cpus(2.0).resource("camera", 1.0).object_store_memory(64 << 20);
+/// let _context = bireme::init_with(config)?;
+/// # Ok::<(), bireme::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Config {
+    runtime: bireme_runtime::Config,
+}
+
+impl Config {
+    /// CPUs that tasks can ask for; as many as the machine has unless chosen.
+    pub fn cpus(mut self, cpus: f64) -> Self {
+        self.runtime.cpus = Some(cpus);
+        self
+    }
+
+    /// GPUs that tasks can ask for; none unless chosen.
+    pub fn gpus(mut self, gpus: f64) -> Self {
+        self.runtime.gpus = gpus;
+        self
+    }
+
+    /// Bytes of memory that tasks can ask for.
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.runtime.memory_bytes = Some(bytes);
+        self
+    }
+
+    /// An amount of something that you give a name.
+    pub fn resource(mut self, name: &str, amount: f64) -> Self {
+        self.runtime.resources.insert(name.to_owned(), amount);
+        self
+    }
+
+    /// Bytes of shared memory for objects.
+    pub fn object_store_memory(mut self, bytes: u64) -> Self {
+        self.runtime.object_store_bytes = Some(bytes);
+        self
+    }
+
+    /// Where objects go when the store is full.
+    pub fn spill_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.runtime.spill_directory = Some(directory.into());
+        self
+    }
+
+    /// How many bytes may be there at once.
+    pub fn spill_limit(mut self, bytes: u64) -> Self {
+        self.runtime.spill_bytes_max = bytes;
+        self
+    }
+
+    /// Whether waiting threads spin for a bounded moment when a core is spare.
+    pub fn spin(mut self, spin: bool) -> Self {
+        self.runtime.spin = spin;
+        self
+    }
+
+    /// At most so many worker processes.
+    pub fn workers_max(mut self, workers: u32) -> Self {
+        self.runtime.workers_max = workers;
+        self
+    }
+
+    /// At most so many tasks in one process, all but one of them blocked.
+    pub fn threads_per_worker_max(mut self, threads: u32) -> Self {
+        self.runtime.threads_per_worker_max = threads;
+        self
+    }
+
+    /// How long a worker without work stays.
+    pub fn idle_worker(mut self, time: Duration) -> Self {
+        self.runtime.idle_worker_ms = milliseconds(time);
+        self
+    }
+
+    /// How long a task that was asked to stop may go on before its worker is ended.
+    pub fn cancel_grace(mut self, time: Duration) -> Self {
+        self.runtime.cancel_grace_ms = milliseconds(time);
+        self
+    }
+
+    /// Checks the amounts, before anything is started.
+    pub(crate) fn finish(self) -> Result<bireme_runtime::Config> {
+        self.runtime.total()?;
+        self.runtime.arena_bytes()?;
+        Ok(self.runtime)
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,172 @@
+//! What a user can choose for a task or an actor, at the function and at the call.
+//!
+//! The defaults of a function are made once; a call without options shares them. Bad amounts are kept as an error until
+//! the call is submitted, so that a chain of options needs no `?`.
+
+use std::sync::Arc;
+
+use bireme_runtime::core::resources::{Amount, CUSTOM_RESOURCES_MAX, Resources};
+use bireme_runtime::core::spec::{ActorOptions, RETRIES_DEFAULT, TaskOptions};
+
+use crate::{Error, Result};
+
+/// What the attribute of a function, constructor or method says.
+#[derive(Clone, Copy)]
+pub struct Defaults {
+    /// Name for people.
+    pub name: &'static str,
+    /// CPU cores.
+    pub cpus: f64,
+    /// GPUs.
+    pub gpus: f64,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Named amounts.
+    pub resources: &'static [(&'static str, f64)],
+    /// Runs again after a worker's death.
+    pub retries: u32,
+    /// Errors that are tried again.
+    pub retry_on: &'static [&'static str],
+}
+
+impl Defaults {
+    /// A task: one CPU.
+    pub const TASK: Self =
+        Self { name: "", cpus: 1.0, gpus: 0.0, memory: 0, resources: &[], retries: RETRIES_DEFAULT, retry_on: &[] };
+    /// An actor: no CPU, so that idle actors hold nothing back.
+    pub const ACTOR: Self = Self { cpus: 0.0, ..Self::TASK };
+    /// A call of an actor: uses what the actor has, and is not run twice unless the user says so.
+    pub const CALL: Self = Self { cpus: 0.0, retries: 0, ..Self::TASK };
+}
+
+/// Options of one call, being chosen.
+pub struct Options {
+    task: TaskOptions,
+    actor: ActorOptions,
+    pending_max: usize,
+    call_retries: u32,
+    error: Option<Error>,
+}
+
+impl Options {
+    /// The choices of the attribute.
+    pub fn of(defaults: &Defaults) -> Self {
+        let task = TaskOptions {
+            name: defaults.name.to_owned(),
+            resources: Resources { memory_bytes: defaults.memory, ..Resources::default() },
+            retries_max: defaults.retries,
+            retry_on: defaults.retry_on.iter().map(|error| (*error).to_owned()).collect(),
+        };
+        let actor = ActorOptions::default();
+        let options = Self { task, actor, pending_max: usize::MAX, call_retries: 0, error: None };
+        let options = options.cpus(defaults.cpus).gpus(defaults.gpus);
+        defaults.resources.iter().fold(options, |options, (name, amount)| options.resource(name, *amount))
+    }
+
+    /// Name of a task for people.
+    pub fn name(mut self, name: &str) -> Self {
+        self.task.name = name.to_owned();
+        self
+    }
+
+    /// Name under which an actor is found.
+    pub fn actor_name(mut self, name: &str) -> Self {
+        if name.is_empty() {
+            self.error.get_or_insert(Error::BadArgument("an actor's name cannot be empty; leave it out".to_owned()));
+        }
+        self.actor.name = Some(name.to_owned());
+        self
+    }
+
+    /// CPU cores.
+    pub fn cpus(mut self, cpus: f64) -> Self {
+        self.task.resources.cpus = self.amount("cpus", cpus);
+        self
+    }
+
+    /// GPUs.
+    pub fn gpus(mut self, gpus: f64) -> Self {
+        self.task.resources.gpus = self.amount("gpus", gpus);
+        self
+    }
+
+    /// Bytes of memory.
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.task.resources.memory_bytes = bytes;
+        self
+    }
+
+    /// A named amount.
+    pub fn resource(mut self, name: &str, amount: f64) -> Self {
+        let amount = self.amount(name, amount);
+        self.task.resources.custom.insert(name.to_owned(), amount);
+        if self.task.resources.custom.len() > CUSTOM_RESOURCES_MAX {
+            let text = format!("a task asks for at most {CUSTOM_RESOURCES_MAX} named resources");
+            self.error.get_or_insert(Error::BadArgument(text));
+        }
+        self
+    }
+
+    /// Runs again after a worker's death, at most so often.
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.task.retries_max = retries;
+        self
+    }
+
+    /// Errors that are tried again too.
+    pub fn retry_on<S: Into<String>>(mut self, errors: impl IntoIterator<Item = S>) -> Self {
+        self.task.retry_on = errors.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How often an actor is started again.
+    pub fn restarts(mut self, restarts: u32) -> Self {
+        self.actor.restarts_max = restarts;
+        self
+    }
+
+    /// Calls that may wait at once.
+    pub fn max_pending_calls(mut self, calls: usize) -> Self {
+        if calls == 0 {
+            let text = "max_pending_calls(0) would refuse every call; give at least 1".to_owned();
+            self.error.get_or_insert(Error::BadArgument(text));
+        }
+        self.pending_max = calls;
+        self
+    }
+
+    /// Retries of each call.
+    pub fn call_retries(mut self, retries: u32) -> Self {
+        self.call_retries = retries;
+        self
+    }
+
+    fn amount(&mut self, resource: &str, given: f64) -> Amount {
+        Amount::from_f64(resource, given).unwrap_or_else(|error| {
+            self.error.get_or_insert(error.into());
+            Amount::default()
+        })
+    }
+
+    /// The choices, when all make sense.
+    pub(crate) fn finish(self) -> Result<Chosen> {
+        match self.error {
+            Some(error) => Err(error),
+            None => Ok(Chosen {
+                task: Arc::new(self.task),
+                actor: self.actor,
+                pending_max: self.pending_max,
+                call_retries: self.call_retries,
+            }),
+        }
+    }
+}
+
+/// Options that were checked.
+#[derive(Clone)]
+pub(crate) struct Chosen {
+    pub(crate) task: Arc<TaskOptions>,
+    pub(crate) actor: ActorOptions,
+    pub(crate) pending_max: usize,
+    pub(crate) call_retries: u32,
+}

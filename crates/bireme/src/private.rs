@@ -1,0 +1,73 @@
+//! What the generated code refers to. Not for use by hand, and free to change.
+
+pub use crate::actor::{Handle, state};
+pub use crate::argument::{Arguments, Inputs};
+pub use crate::call::{Outcome, Results, Site, broken, give, returned};
+pub use crate::names::Types;
+pub use crate::options::{Defaults, Options};
+pub use bireme_runtime::core::failure::Failure;
+pub use bireme_runtime::core::id::FunctionKey;
+pub use bireme_runtime::{Function, Invocation};
+pub use inventory;
+pub use serde;
+
+/// The builder of one function's or actor's options: a struct with the choices, to which the macro adds `remote`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __options {
+    (task $(#[$attribute:meta])* $vis:vis $builder:ident) => {
+        $crate::__options!(@struct $(#[$attribute])* $vis $builder
+            /// The name under which the task appears in errors and in the state.
+            name(name: &str),
+            /// Errors that are tried again too, by type or by text.
+            retry_on(errors: impl ::core::iter::IntoIterator<Item = impl ::core::convert::Into<::std::string::String>>),
+            /// How often it is run again after its worker died.
+            retries(retries: u32),
+        );
+    };
+    (actor $(#[$attribute:meta])* $vis:vis $builder:ident) => {
+        $crate::__options!(@struct $(#[$attribute])* $vis $builder
+            /// How often it is started again after its worker died.
+            restarts(restarts: u32),
+            /// How many calls of one process may wait at once; more are refused.
+            max_pending_calls(calls: usize),
+            /// How often a call is tried again after the actor's worker died.
+            call_retries(retries: u32),
+        );
+        #[allow(dead_code)]
+        impl $builder {
+            /// The name under which `bireme::get_actor` finds it.
+            $vis fn name(self, name: &str) -> Self {
+                Self(self.0.actor_name(name))
+            }
+        }
+    };
+    (@struct $(#[$attribute:meta])* $vis:vis $builder:ident
+        $($(#[$doc:meta])* $method:ident($argument:ident: $type:ty),)*) => {
+        $(#[$attribute])*
+        #[must_use = "nothing is submitted until `remote` is called"]
+        $vis struct $builder($crate::private::Options);
+        #[allow(dead_code)]
+        impl $builder {
+            /// CPU cores.
+            $vis fn cpus(self, cpus: f64) -> Self {
+                Self(self.0.cpus(cpus))
+            }
+            /// GPUs.
+            $vis fn gpus(self, gpus: f64) -> Self {
+                Self(self.0.gpus(gpus))
+            }
+            /// Bytes of memory.
+            $vis fn memory(self, bytes: u64) -> Self {
+                Self(self.0.memory(bytes))
+            }
+            /// An amount of a named resource.
+            $vis fn resource(self, name: &str, amount: f64) -> Self {
+                Self(self.0.resource(name, amount))
+            }
+            $($(#[$doc])* $vis fn $method(self, $argument: $type) -> Self {
+                Self(self.0.$method($argument))
+            })*
+        }
+    };
+}

@@ -1,0 +1,148 @@
+//! The verbs of the front end as free functions: put, get, wait, cancel, and questions to the runtime.
+
+use std::time::Duration;
+
+use bireme_runtime::Runtime;
+use bireme_runtime::core::id::TaskId;
+use bireme_runtime::core::ledger::Snapshot;
+use bireme_runtime::core::ledger::snapshot::ResourcesRow;
+
+use crate::{Error, ObjectRef, Result, Value, codec, context};
+
+/// Puts a value into the store, for as long as there are references to it.
+///
+/// [`Bytes`](crate::Bytes), [`Array`](crate::Array) and `Vec<u8>` are copied once, straight into shared memory; anything
+/// else is serialised.
+///
+/// ```
+/// let _context = bireme::init()?;
+/// let numbers = bireme::put(vec![1, 2, 3])?;
+/// assert_eq!(bireme::get(&numbers)?, [1, 2, 3]);
+/// # Ok::<(), bireme::Error>(())
+/// ```
+pub fn put<T: Value>(value: T) -> Result<ObjectRef<T>> {
+    let packed = codec::pack(value)?;
+    // The references inside live until the object holds them.
+    let reference = context::runtime()?.put(packed.encoded);
+    drop(packed.keep);
+    reference.map(ObjectRef::live)
+}
+
+/// Waits for a value. The same as [`ObjectRef::get`].
+pub fn get<T: Value>(reference: &ObjectRef<T>) -> Result<T> {
+    reference.get()
+}
+
+/// Waits for the values of all references; the first failure in their order is the error.
+///
+/// ```
+/// #[bireme::remote]
+/// fn square(x: i64) -> i64 {
+///     x * x
+/// }
+///
+/// let _context = bireme::init()?;
+/// let squares: Vec<_> = (0..4).map(square::remote).collect();
+/// assert_eq!(bireme::get_all(&squares)?, [0, 1, 4, 9]);
+/// # Ok::<(), bireme::Error>(())
+/// ```
+pub fn get_all<T: Value>(references: &[ObjectRef<T>]) -> Result<Vec<T>> {
+    references.iter().map(ObjectRef::get).collect()
+}
+
+/// Waits until `count` of the references are ready (with a value or an error) or the time is over.
+///
+/// Gives the first `count` that are ready and all others, both in the order given; fewer are ready only when the time
+/// was over. No references, a count of zero, and a count of more than there are references are errors.
+///
+/// ```
+/// let _context = bireme::init()?;
+/// let refs = [bireme::put(1)?, bireme::put(2)?];
+/// let (ready, rest) = bireme::wait(&refs, 1, None)?;
+/// assert_eq!((ready.len(), rest.len()), (1, 1));
+/// # Ok::<(), bireme::Error>(())
+/// ```
+#[allow(clippy::type_complexity)]
+pub fn wait<T>(
+    references: &[ObjectRef<T>],
+    count: usize,
+    timeout: Option<Duration>,
+) -> Result<(Vec<ObjectRef<T>>, Vec<ObjectRef<T>>)> {
+    if count == 0 || count > references.len() {
+        let given = references.len();
+        return Err(Error::BadArgument(format!("cannot wait for {count} of {given} references; ask for 1 to {given}")));
+    }
+    let live: Vec<_> = references.iter().filter_map(|reference| reference.reference().ok()).collect();
+    // A refused reference is ready: it has its error.
+    let missing = count.saturating_sub(references.len() - live.len());
+    let flags = match (missing, live.is_empty()) {
+        (_, true) => Vec::new(),
+        (0, false) => Runtime::current()?.wait(&live, 1, Some(Duration::ZERO))?,
+        (missing, false) => Runtime::current()?.wait(&live, missing, timeout)?,
+    };
+    let mut flags = flags.into_iter();
+    let (mut ready, mut rest) = (Vec::with_capacity(count), Vec::new());
+    for reference in references {
+        let is_ready = reference.reference().is_err() || flags.next().unwrap_or(false);
+        if is_ready && ready.len() < count { &mut ready } else { &mut rest }.push(reference.clone());
+    }
+    Ok((ready, rest))
+}
+
+/// Asks the task that makes this object to stop.
+///
+/// A task that waits is taken out of its queue and fails with [`Failure::Cancelled`](crate::Failure::Cancelled). A
+/// running one can see the request ([`is_cancelled`]) and return, and keeps its result; with `force`, or after the
+/// grace period, its worker is ended and it fails likewise. A task that is done stays done.
+pub fn cancel<T>(reference: &ObjectRef<T>, force: bool) -> Result<()> {
+    Runtime::current()?.cancel(reference.reference()?, force)
+}
+
+/// What the object waits for, for people. The same as [`ObjectRef::explain`].
+pub fn explain<T>(reference: &ObjectRef<T>) -> Result<String> {
+    reference.explain()
+}
+
+/// The tasks, objects, actors and workers that the node knows of.
+///
+/// ```
+/// let _context = bireme::init()?;
+/// println!("{:?}", bireme::state()?);
+/// # Ok::<(), bireme::Error>(())
+/// ```
+pub fn state() -> Result<Snapshot> {
+    Runtime::current()?.state()
+}
+
+/// What the machine has and what of it is free.
+///
+/// ```
+/// let _context = bireme::init_with(bireme::Config::default().cpus(2.0))?;
+/// assert_eq!(bireme::resources()?.total.cpus.as_f64(), 2.0);
+/// # Ok::<(), bireme::Error>(())
+/// ```
+pub fn resources() -> Result<ResourcesRow> {
+    Ok(state()?.resources)
+}
+
+/// The task that this code runs in; outside any task, the driver's own id.
+pub fn current_task() -> Result<TaskId> {
+    Ok(Runtime::current()?.current_task())
+}
+
+/// Whether the task that this code runs in was asked to stop.
+///
+/// ```
+/// #[bireme::remote]
+/// fn search() -> u64 {
+///     let mut tried = 0;
+///     while tried < 1_000 && !bireme::is_cancelled() {
+///         tried += 1;
+///     }
+///     tried
+/// }
+/// # assert_eq!(search(), 1_000);
+/// ```
+pub fn is_cancelled() -> bool {
+    Runtime::current().is_ok_and(|runtime| runtime.is_cancelled())
+}

@@ -1,0 +1,10 @@
+struct Counter(i64);
+
+#[bireme::actor]
+impl Counter {
+    pub fn get(&self) -> i64 {
+        self.0
+    }
+}
+
+fn main() {}

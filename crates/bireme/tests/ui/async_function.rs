@@ -1,0 +1,6 @@
+#[bireme::remote]
+async fn later(x: i64) -> i64 {
+    x
+}
+
+fn main() {}

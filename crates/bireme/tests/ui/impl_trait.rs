@@ -1,0 +1,6 @@
+#[bireme::remote]
+fn show(value: impl ToString) -> String {
+    value.to_string()
+}
+
+fn main() {}

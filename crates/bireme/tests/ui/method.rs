@@ -1,0 +1,8 @@
+struct Boat;
+
+impl Boat {
+    #[bireme::remote]
+    fn row(&self) {}
+}
+
+fn main() {}

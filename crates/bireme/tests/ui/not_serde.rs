@@ -1,0 +1,8 @@
+struct Secret;
+
+#[bireme::remote]
+fn keep(secret: Secret) {
+    drop(secret);
+}
+
+fn main() {}

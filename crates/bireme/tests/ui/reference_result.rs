@@ -1,0 +1,6 @@
+#[bireme::remote]
+fn greeting() -> &'static str {
+    "ahoy"
+}
+
+fn main() {}

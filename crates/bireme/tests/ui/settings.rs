@@ -1,0 +1,12 @@
+#[bireme::remote(cpu = 2)]
+fn misspelt() {}
+
+#[bireme::remote(cpus = -1)]
+fn negative() {}
+
+#[bireme::remote(returns = 3)]
+fn pair() -> (u8, u8) {
+    (1, 2)
+}
+
+fn main() {}

@@ -1,0 +1,165 @@
+//! Waiting: timeouts that explain themselves, `wait`, `.await`.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::future::IntoFuture;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use bireme::{Context, Error, Failure};
+
+fn start() -> Context {
+    bireme::init_with(bireme::Config::default().cpus(2.0).cancel_grace(Duration::from_millis(100))).unwrap()
+}
+
+/// A file whose appearance lets a task end.
+struct Gate(PathBuf);
+
+impl Gate {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("bireme-{name}-{}", std::process::id())))
+    }
+
+    fn open(&self) {
+        std::fs::write(&self.0, "open").unwrap();
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[bireme::remote]
+fn pass(gate: PathBuf, value: u32) -> u32 {
+    while !Path::new(&gate).exists() {
+        std::thread::yield_now();
+    }
+    value
+}
+
+fn block_on<F: IntoFuture>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut future = pin!(future.into_future());
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn a_timeout_names_the_object_and_says_what_it_waits_for() {
+    let _context = start();
+    let gate = Gate::new("timeout");
+    let reference = pass::remote(gate.0.clone(), 1);
+    let error = reference.get_timeout(Duration::from_millis(50)).unwrap_err();
+    let Error::Timeout { object, waited, waiting_for } = &error else { panic!("{error}") };
+    assert!(*object == reference.id() && *waited >= Duration::from_millis(50), "{error}");
+    assert!(!waiting_for.is_empty() && error.to_string().contains(&reference.id().to_string()), "{error}");
+    assert!(!reference.explain().unwrap().is_empty());
+    assert!(!reference.is_ready().unwrap());
+    gate.open();
+    assert_eq!(reference.get_timeout(Duration::from_secs(30)).unwrap(), 1);
+    assert!(reference.is_ready().unwrap());
+}
+
+#[test]
+fn wait_gives_the_ready_ones_and_the_rest_in_the_order_given() {
+    let _context = start();
+    let gate = Gate::new("wait");
+    let slow = pass::remote(gate.0.clone(), 0);
+    let refs = [slow.clone(), bireme::put(1).unwrap(), bireme::put(2).unwrap()];
+    let (ready, rest) = bireme::wait(&refs, 2, None).unwrap();
+    assert_eq!((ready, rest), (vec![refs[1].clone(), refs[2].clone()], vec![slow.clone()]));
+    let (ready, rest) = bireme::wait(&refs, 1, None).unwrap();
+    assert_eq!((ready, rest), (vec![refs[1].clone()], vec![slow.clone(), refs[2].clone()]));
+    let began = Instant::now();
+    let (ready, rest) = bireme::wait(&refs, 3, Some(Duration::from_millis(50))).unwrap();
+    assert!(began.elapsed() >= Duration::from_millis(50));
+    assert_eq!((ready.len(), rest), (2, vec![slow]));
+    gate.open();
+    let (ready, rest) = bireme::wait(&refs, 3, None).unwrap();
+    assert_eq!((ready, rest), (refs.to_vec(), vec![]));
+}
+
+#[test]
+fn a_failed_task_and_a_refused_one_are_ready() {
+    let _context = start();
+    #[bireme::remote]
+    fn fail() -> Result<u32, String> {
+        Err("no".to_owned())
+    }
+    let refs = [fail::remote(), fail::options().cpus(-1.0).remote()];
+    let (ready, rest) = bireme::wait(&refs, 2, None).unwrap();
+    assert_eq!((ready, rest), (refs.to_vec(), vec![]));
+}
+
+#[test]
+fn references_can_be_awaited_by_value_and_by_borrow() {
+    let _context = start();
+    let gate = Gate::new("await");
+    let first = pass::remote(gate.0.clone(), 4);
+    let second = pass::remote(gate.0.clone(), 5);
+    let opener = std::thread::spawn({
+        let gate = gate.0.clone();
+        move || std::fs::write(gate, "open").unwrap()
+    });
+    let sum = block_on(Box::pin(async { Ok::<_, Error>((&first).await? + second.await?) }));
+    assert_eq!(sum.unwrap(), 9);
+    assert_eq!(block_on(&first).unwrap(), 4);
+    opener.join().unwrap();
+}
+
+#[bireme::remote]
+fn stubborn() {
+    loop {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_task_that_does_not_stop_when_asked_is_ended_and_cancelled() {
+    let _context = start();
+    for force in [false, true] {
+        let reference = stubborn::remote();
+        bireme::cancel(&reference, force).unwrap();
+        let error = reference.get_timeout(Duration::from_secs(30)).unwrap_err();
+        assert!(matches!(error.failure(), Some(Failure::Cancelled { .. })), "{error}");
+    }
+}
+
+/// Says that it runs by making a file, then goes on until it is asked to stop.
+#[bireme::remote]
+fn polite(running: PathBuf) -> u32 {
+    std::fs::write(running, "running").unwrap();
+    while !bireme::is_cancelled() {
+        std::thread::yield_now();
+    }
+    7
+}
+
+#[test]
+fn a_task_that_stops_when_asked_keeps_its_result() {
+    let context = bireme::init_with(bireme::Config::default().cpus(2.0).cancel_grace(Duration::from_secs(60)));
+    let _context = context.unwrap();
+    let running = Gate::new("polite");
+    let reference = polite::remote(running.0.clone());
+    while !running.0.exists() {
+        std::thread::yield_now();
+    }
+    reference.cancel().unwrap();
+    assert_eq!(reference.get_timeout(Duration::from_secs(30)).unwrap(), 7);
+}

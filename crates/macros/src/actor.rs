@@ -1,0 +1,292 @@
+//! `#[bireme::actor]` on an `impl`.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::{format_ident, quote};
+use syn::ext::IdentExt;
+use syn::{Error, ImplItem, ImplItemFn, ItemImpl, ReceiverKind, Result, Type, Visibility};
+
+use crate::settings::{Kind, Settings};
+use crate::signature::{Shape, conditions, documentation, signature_text};
+
+/// Methods that every handle has.
+const HANDLE_METHODS: [&str; 3] = ["kill", "ready", "id"];
+
+/// What is known of the actor.
+struct Subject<'a> {
+    this: &'a Type,
+    name: String,
+    handle: Ident,
+    builder: Ident,
+}
+
+pub fn expand(settings: TokenStream, block: &ItemImpl) -> Result<TokenStream> {
+    let settings = Settings::read(settings, Kind::Actor)?;
+    let name = actor_name(block)?;
+    let handle = settings.handle.clone().unwrap_or_else(|| format_ident!("{name}Handle"));
+    let builder = format_ident!("__bireme_options_of_{}", name.unraw());
+    let subject = Subject { this: &block.self_ty, name: name.unraw().to_string(), handle, builder };
+    let (constructor, methods) = sort(block)?;
+    let creation = creation(&subject, &settings, constructor)?;
+    let common = common(&subject, &constructor.vis);
+    let calls = methods.into_iter().map(|method| call(&subject, method)).collect::<Result<Vec<_>>>()?;
+    let (calls, registrations): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+    let handle = &subject.handle;
+    let block = without_markers(block);
+    Ok(quote! {
+        // A constructor without arguments is one that the engine calls; `Default` would have no use.
+        #[allow(clippy::new_without_default)]
+        #block
+        #creation
+        #common
+        #[allow(dead_code, private_interfaces, clippy::too_many_arguments, clippy::type_complexity)]
+        impl #handle {
+            #(#calls)*
+        }
+        #(#registrations)*
+    })
+}
+
+fn actor_name(block: &ItemImpl) -> Result<Ident> {
+    if let Some((path, _)) = &block.trait_ {
+        return Err(Error::new_spanned(path, "an actor's methods are in an inherent impl: `impl Type { ... }`"));
+    }
+    if !block.generics.params.is_empty() {
+        let text =
+            "an actor cannot be generic: the worker finds it by its concrete type; wrap it in one struct per type";
+        return Err(Error::new_spanned(&block.generics, text));
+    }
+    match &*block.self_ty {
+        Type::Path(path) if path.qself.is_none() => match path.path.segments.last() {
+            Some(last) if last.arguments.is_none() => Ok(last.ident.clone()),
+            _ => Err(Error::new_spanned(path, "an actor cannot be generic: wrap it in a struct of its own")),
+        },
+        other => Err(Error::new_spanned(other, "an actor is a struct or an enum with a name")),
+    }
+}
+
+fn is_constructor(method: &ImplItemFn) -> bool {
+    method.attrs.iter().any(|a| a.path().segments.last().is_some_and(|segment| segment.ident == "constructor"))
+}
+
+/// The constructor, and the methods that a handle has.
+fn sort(block: &ItemImpl) -> Result<(&ImplItemFn, Vec<&ImplItemFn>)> {
+    let functions = || block.items.iter().filter_map(|item| if let ImplItem::Fn(f) = item { Some(f) } else { None });
+    let marked: Vec<_> = functions().filter(|function| is_constructor(function)).collect();
+    if let [_, second, ..] = marked[..] {
+        return Err(Error::new_spanned(&second.sig.ident, "an actor has one constructor: mark only one"));
+    }
+    let constructor = marked.first().copied().or_else(|| functions().find(|function| function.sig.ident == "new"));
+    let Some(constructor) = constructor else {
+        let text = "an actor needs a constructor: `pub fn new(...) -> Self`, or one marked `#[bireme::constructor]`";
+        return Err(Error::new_spanned(&block.self_ty, text));
+    };
+    if let Some(receiver) = constructor.sig.receiver() {
+        return Err(Error::new_spanned(receiver, "a constructor makes the actor: it has no `self`"));
+    }
+    let is_method = |f: &&ImplItemFn| !matches!(f.vis, Visibility::Inherited) && f.sig.receiver().is_some();
+    Ok((constructor, functions().filter(is_method).collect()))
+}
+
+/// The user's block without our marks.
+pub fn without_markers(block: &ItemImpl) -> ItemImpl {
+    let mut block = block.clone();
+    for item in &mut block.items {
+        if let ImplItem::Fn(function) = item
+            && is_constructor(function)
+        {
+            function.attrs.retain(|a| a.path().segments.last().is_none_or(|segment| segment.ident != "constructor"));
+        }
+    }
+    block
+}
+
+/// `remote`, `try_remote` and `options` on the type, and the registration of its constructor.
+fn creation(subject: &Subject<'_>, settings: &Settings, constructor: &ImplItemFn) -> Result<TokenStream> {
+    let Subject { this, name, handle, builder } = subject;
+    let shape = Shape::read(&constructor.sig, "an actor's constructor", None, Some(this))?;
+    let (vis, new) = (&constructor.vis, &constructor.sig.ident);
+    let signature = signature_text(&format!("{name}::{}", new.unraw()), &shape);
+    let defaults = settings.defaults(name, &quote!(::bireme::private::Defaults::ACTOR));
+    let (parameters, arguments) = (shape.parameters(), shape.arguments());
+    let (decode, decoded, unwrap) = (shape.decode(), shape.decoded(), shape.unwrap());
+    let body = quote! {
+        #decode
+        let output = <#this>::#new(#(#decoded),*);
+        #unwrap
+        *__bireme_call.actor = ::core::option::Option::Some(::std::boxed::Box::new(output));
+        ::bireme::private::give(__bireme_call, ())
+    };
+    // The actor itself is no value: only the types of its arguments are names for error messages.
+    let registered = Shape { results: Vec::new(), ..shape };
+    let register = registered.register(&quote!(<#handle>::__BIREME_SIGNATURE), name, &body);
+    let create = |options: TokenStream| quote!(::bireme::private::Handle::create(<#handle>::__bireme_site(), #options, #arguments));
+    let plain = create(quote!(::core::option::Option::None));
+    let chosen = create(quote!(::core::option::Option::Some(self.0)));
+    Ok(quote! {
+        #[allow(dead_code, private_interfaces, clippy::too_many_arguments)]
+        impl #this {
+            /// Starts an actor; a refused one gives its error to every call.
+            #vis fn remote(#parameters) -> #handle {
+                #handle(#plain)
+            }
+
+            /// Starts an actor, or says at once why not.
+            #vis fn try_remote(#parameters) -> ::bireme::Result<#handle> {
+                #plain.submitted().map(#handle)
+            }
+
+            /// Choices for one actor.
+            #vis fn options() -> #builder {
+                #builder(<#handle>::__bireme_site().options())
+            }
+        }
+
+        ::bireme::__options!(actor #[doc(hidden)] #[allow(non_camel_case_types, dead_code)] #vis #builder);
+
+        #[allow(dead_code, private_interfaces, clippy::too_many_arguments)]
+        impl #builder {
+            /// Starts an actor with these choices.
+            #vis fn remote(self, #parameters) -> #handle {
+                #handle(#chosen)
+            }
+
+            /// Starts an actor with these choices, or says at once why not.
+            #vis fn try_remote(self, #parameters) -> ::bireme::Result<#handle> {
+                #chosen.submitted().map(#handle)
+            }
+        }
+
+        impl #handle {
+            const __BIREME_SIGNATURE: &'static str = #signature;
+
+            fn __bireme_site() -> &'static ::bireme::private::Site {
+                static SITE: ::bireme::private::Site =
+                    ::bireme::private::Site::new(<#handle>::__BIREME_SIGNATURE, 1, #defaults);
+                &SITE
+            }
+        }
+
+        #register
+    })
+}
+
+/// The handle and what all handles can do.
+fn common(subject: &Subject<'_>, vis: &Visibility) -> TokenStream {
+    let Subject { this, name, handle, .. } = subject;
+    let shown = format!("A handle of an actor of type [`{name}`]; the actor ends when the last one is dropped.");
+    let text = handle.unraw().to_string();
+    quote! {
+        #[doc = #shown]
+        #[derive(::core::clone::Clone)]
+        #[allow(private_interfaces)]
+        #vis struct #handle(::bireme::private::Handle);
+
+        #[allow(dead_code)]
+        impl #handle {
+            /// The actor's id.
+            #vis fn id(&self) -> ::bireme::ActorId {
+                self.0.id()
+            }
+
+            /// Ready when the constructor has run; has its error when that failed.
+            #vis fn ready(&self) -> ::bireme::ObjectRef<()> {
+                self.0.ready()
+            }
+
+            /// Ends the actor for good: calls that wait and later ones fail. Doing it again changes nothing.
+            #vis fn kill(&self) -> ::bireme::Result<()> {
+                self.0.kill()
+            }
+        }
+
+        impl ::bireme::Actor for #this {
+            type Handle = #handle;
+
+            fn constructor() -> ::bireme::private::FunctionKey {
+                ::bireme::private::FunctionKey::of(<#handle>::__BIREME_SIGNATURE)
+            }
+
+            fn handle(inner: ::bireme::private::Handle) -> #handle {
+                #handle(inner)
+            }
+        }
+
+        impl ::core::convert::AsRef<::bireme::private::Handle> for #handle {
+            fn as_ref(&self) -> &::bireme::private::Handle {
+                &self.0
+            }
+        }
+
+        impl ::core::fmt::Debug for #handle {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                f.debug_tuple(#text).field(&self.0.id()).finish()
+            }
+        }
+
+        impl ::bireme::private::serde::Serialize for #handle {
+            fn serialize<S: ::bireme::private::serde::Serializer>(
+                &self,
+                serializer: S,
+            ) -> ::core::result::Result<S::Ok, S::Error> {
+                ::bireme::private::serde::Serialize::serialize(&self.0, serializer)
+            }
+        }
+
+        impl<'de> ::bireme::private::serde::Deserialize<'de> for #handle {
+            fn deserialize<D: ::bireme::private::serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> ::core::result::Result<Self, D::Error> {
+                ::bireme::private::serde::Deserialize::deserialize(deserializer).map(Self)
+            }
+        }
+    }
+}
+
+/// One method of the handle, and its registration.
+fn call(subject: &Subject<'_>, method: &ImplItemFn) -> Result<(TokenStream, TokenStream)> {
+    let Subject { this, name, .. } = subject;
+    let sig = &method.sig;
+    let ident = &sig.ident;
+    if HANDLE_METHODS.contains(&ident.unraw().to_string().as_str()) {
+        let text =
+            format!("every handle has a method `{ident}` already: give this one another name or make it private");
+        return Err(Error::new_spanned(ident, text));
+    }
+    if let Some(receiver) = sig.receiver()
+        && !matches!(receiver.kind, ReceiverKind::Reference(..))
+    {
+        let text = "an actor's method takes `&self` or `&mut self`: the actor lives on after the call";
+        return Err(Error::new_spanned(receiver, text));
+    }
+    let what = "a public method of an actor is called from other processes and";
+    let shape = Shape::read(sig, what, None, Some(this))?;
+    let path = format!("{name}::{}", ident.unraw());
+    let signature = signature_text(&path, &shape);
+    let returns = shape.results.len() as u32;
+    let (parameters, arguments) = (shape.parameters(), shape.arguments());
+    let (references, hand_out) = (shape.references(), shape.hand_out());
+    let (docs, cfgs, vis) = (documentation(&method.attrs), conditions(&method.attrs), &method.vis);
+    let undocumented = docs.is_empty().then(|| format!("Calls `{path}`.")).into_iter();
+    let call = quote! {
+        #(#cfgs)*
+        #(#docs)*
+        #(#[doc = #undocumented])*
+        #vis fn #ident(&self, #parameters) -> #references {
+            static SITE: ::bireme::private::Site = ::bireme::private::Site::new(
+                #signature,
+                #returns,
+                ::bireme::private::Defaults { name: #path, ..::bireme::private::Defaults::CALL },
+            );
+            let mut results = self.0.call(&SITE, #arguments);
+            #hand_out
+        }
+    };
+    let (decode, decoded, deliver) = (shape.decode(), shape.decoded(), shape.deliver());
+    let body = quote! {
+        #decode
+        let output = <#this>::#ident(::bireme::private::state::<#this>(__bireme_call)?, #(#decoded),*);
+        #deliver
+    };
+    let register = shape.register(&signature, &path, &body);
+    Ok((call, quote!(#(#cfgs)* #register)))
+}

@@ -1,0 +1,270 @@
+//! What a remote function takes and gives; refuses what cannot travel, in words that say what to do.
+
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident, quote};
+use syn::spanned::Spanned;
+use syn::{Error, FnArg, GenericArgument, LitInt, Pat, PathArguments, Result, ReturnType, Safety, Signature, Type};
+
+/// A function, constructor or method that can be called from elsewhere.
+pub struct Shape {
+    /// Names of the arguments, for the caller.
+    pub names: Vec<Ident>,
+    /// Their types.
+    pub types: Vec<TokenStream>,
+    /// Types of the results.
+    pub results: Vec<TokenStream>,
+    /// Whether the results come as a tuple.
+    pub several: bool,
+    /// Whether the function returns a `Result`.
+    pub fallible: bool,
+    /// Types as text, for the signature.
+    pub text: String,
+}
+
+impl Shape {
+    /// Reads a signature; `what` names it in errors, `this` stands for `Self`.
+    pub fn read(sig: &Signature, what: &str, returns: Option<&LitInt>, this: Option<&Type>) -> Result<Self> {
+        refuse_qualifiers(sig, what)?;
+        let (mut names, mut types) = (Vec::new(), Vec::new());
+        for (index, input) in sig.inputs.iter().enumerate() {
+            let FnArg::Typed(argument) = input else { continue };
+            names.push(argument_name(&argument.pat, index)?);
+            types.push(owned(
+                &argument.ty,
+                this,
+                "take an owned value, such as `String` for `&str` or `Vec<T>` for `&[T]`",
+            )?);
+        }
+        let output = match &sig.output {
+            ReturnType::Default => syn::parse_quote!(()),
+            ReturnType::Type(_, output) => (**output).clone(),
+        };
+        let whole = owned(&output, this, "return an owned value")?;
+        let (value, fallible) = ok_type(&output, &whole, this)?;
+        let (results, several) = match returns {
+            None => (vec![value.1], false),
+            Some(count) => (tuple(count, value.0.as_ref(), this)?, true),
+        };
+        let text = format!("({}) -> {whole}", quote!(#(#types),*));
+        Ok(Self { names, types, results, several, fallible, text })
+    }
+
+    /// The caller's parameters.
+    pub fn parameters(&self) -> TokenStream {
+        let (names, types) = (&self.names, &self.types);
+        quote!(#(#names: impl ::bireme::IntoArg<#types>),*)
+    }
+
+    /// The caller's arguments, encoded.
+    pub fn arguments(&self) -> TokenStream {
+        let (names, types) = (&self.names, &self.types);
+        quote!(<::bireme::private::Arguments as ::core::default::Default>::default()#(.with::<#types>(#names))*)
+    }
+
+    /// The type that `remote` gives.
+    pub fn references(&self) -> TokenStream {
+        let results = &self.results;
+        if self.several {
+            quote!((#(::bireme::ObjectRef<#results>,)*))
+        } else {
+            quote!(#(::bireme::ObjectRef<#results>)*)
+        }
+    }
+
+    /// Hands the references out of a variable `results`.
+    pub fn hand_out(&self) -> TokenStream {
+        let each = self.results.iter().map(|_| quote!(results.take()));
+        if self.several { quote!((#(#each,)*)) } else { quote!(#(#each)*) }
+    }
+
+    /// Names for the decoded arguments, which no user's name can clash with.
+    pub fn decoded(&self) -> Vec<Ident> {
+        (0..self.types.len()).map(|index| format_ident!("__bireme_argument_{index}")).collect()
+    }
+
+    /// Decodes the arguments of `call`.
+    pub fn decode(&self) -> TokenStream {
+        let (names, types) = (self.decoded(), &self.types);
+        if names.is_empty() {
+            return TokenStream::new();
+        }
+        quote! {
+            let mut __bireme_inputs = ::bireme::private::Inputs::of(__bireme_call);
+            #(let #names: #types = match __bireme_inputs.take() {
+                ::core::result::Result::Ok(value) => value,
+                ::core::result::Result::Err(error) => {
+                    return ::core::result::Result::Err(::bireme::private::broken(__bireme_call, error));
+                }
+            };)*
+        }
+    }
+
+    /// Takes the value out of `output`, or ends the call with its error.
+    pub fn unwrap(&self) -> TokenStream {
+        if !self.fallible {
+            return TokenStream::new();
+        }
+        quote! {
+            let output = match output {
+                ::core::result::Result::Ok(value) => value,
+                ::core::result::Result::Err(error) => {
+                    return ::core::result::Result::Err(::bireme::private::returned(__bireme_call, &error));
+                }
+            };
+        }
+    }
+
+    /// Hands `output` over to the runtime.
+    pub fn deliver(&self) -> TokenStream {
+        let unwrap = self.unwrap();
+        if !self.several {
+            return quote!(#unwrap ::bireme::private::give(__bireme_call, output));
+        }
+        let parts: Vec<_> = (0..self.results.len()).map(|index| format_ident!("__bireme_result_{index}")).collect();
+        quote! {
+            #unwrap
+            let (#(#parts,)*) = output;
+            #(::bireme::private::give(__bireme_call, #parts)?;)*
+            ::core::result::Result::Ok(())
+        }
+    }
+
+    /// The registration of `run` in the worker's table, and of the types for error messages.
+    pub fn register(&self, signature: &TokenStream, name: &str, body: &TokenStream) -> TokenStream {
+        let (types, results) = (&self.types, &self.results);
+        quote! {
+            const _: () = {
+                fn __bireme_run(
+                    __bireme_call: &mut ::bireme::private::Invocation<'_>,
+                ) -> ::core::result::Result<(), ::bireme::private::Failure> {
+                    #body
+                }
+                ::bireme::private::inventory::submit! {
+                    ::bireme::private::Function { signature: #signature, name: #name, run: __bireme_run }
+                }
+                ::bireme::private::inventory::submit! {
+                    ::bireme::private::Types(|| ::std::vec![
+                        #(::core::any::type_name::<#types>(),)*
+                        #(::core::any::type_name::<#results>(),)*
+                    ])
+                }
+            };
+        }
+    }
+}
+
+fn refuse_qualifiers(sig: &Signature, what: &str) -> Result<()> {
+    let refuse = |span: Span, text: &str| Err(Error::new(span, format!("{what} cannot be {text}")));
+    if let Some(asyncness) = &sig.asyncness {
+        return refuse(asyncness.span(), "async: make it a plain function; callers can `.await` its result");
+    }
+    if let Safety::Unsafe(token) = &sig.safety {
+        return refuse(token.span(), "unsafe: nobody checks its conditions in the worker; wrap it in a safe function");
+    }
+    if !sig.generics.params.is_empty() {
+        let text = "generic: the worker finds it by its concrete types; write one function for each type that you need";
+        return refuse(sig.generics.span(), text);
+    }
+    if let Some(abi) = &sig.abi {
+        return refuse(abi.span(), "extern: make it a plain Rust function");
+    }
+    if let Some(variadic) = &sig.variadic {
+        return refuse(variadic.span(), "variadic: take a `Vec`");
+    }
+    Ok(())
+}
+
+fn argument_name(pattern: &Pat, index: usize) -> Result<Ident> {
+    match pattern {
+        Pat::Ident(name) if name.subpat.is_none() && name.by_ref.is_none() => Ok(name.ident.clone()),
+        Pat::Wild(_) => Ok(format_ident!("argument_{index}")),
+        other => Err(Error::new(
+            other.span(),
+            "a remote argument needs a name: take it apart in the body, with `let ... = name;`",
+        )),
+    }
+}
+
+/// The type with `Self` replaced, when it can be owned and sent.
+fn owned(ty: &Type, this: Option<&Type>, advice: &str) -> Result<TokenStream> {
+    if let Type::ImplTrait(_) = ty {
+        return Err(Error::new(ty.span(), "`impl Trait` has no name that a worker could find: name the type"));
+    }
+    let tokens = ty.to_token_stream();
+    if has_reference(tokens.clone()) {
+        return Err(Error::new(ty.span(), format!("a reference cannot travel to another process: {advice}")));
+    }
+    Ok(match this {
+        Some(this) => replace_self(tokens, this),
+        None => tokens,
+    })
+}
+
+fn has_reference(tokens: TokenStream) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Punct(punct) => punct.as_char() == '&',
+        TokenTree::Group(group) => has_reference(group.stream()),
+        _ => false,
+    })
+}
+
+/// In a handle `Self` would be the handle.
+fn replace_self(tokens: TokenStream, this: &Type) -> TokenStream {
+    let replaced = tokens.into_iter().map(|token| match token {
+        TokenTree::Ident(ident) if ident == "Self" => this.to_token_stream(),
+        TokenTree::Group(group) => {
+            let mut inner = proc_macro2::Group::new(group.delimiter(), replace_self(group.stream(), this));
+            inner.set_span(group.span());
+            TokenTree::Group(inner).into()
+        }
+        other => other.into(),
+    });
+    replaced.collect()
+}
+
+/// The value's type (as syntax when there is one, and as tokens), and whether it comes in a `Result`.
+type Outcome = ((Option<Type>, TokenStream), bool);
+
+fn ok_type(output: &Type, whole: &TokenStream, this: Option<&Type>) -> Result<Outcome> {
+    let last = match output {
+        Type::Path(path) => path.path.segments.last().filter(|segment| segment.ident == "Result"),
+        _ => None,
+    };
+    let Some(last) = last else { return Ok(((Some(output.clone()), whole.clone()), false)) };
+    if let PathArguments::AngleBracketed(arguments) = &last.arguments
+        && let Some(GenericArgument::Type(value)) = arguments.args.first()
+    {
+        let tokens = owned(value, this, "return an owned value")?;
+        return Ok(((Some(value.clone()), tokens), true));
+    }
+    Ok(((None, quote!(<#whole as ::bireme::private::Outcome>::Value)), true))
+}
+
+fn tuple(count: &LitInt, value: Option<&Type>, this: Option<&Type>) -> Result<Vec<TokenStream>> {
+    let wanted: usize = count.base10_parse()?;
+    match value {
+        Some(Type::Tuple(tuple)) if tuple.elems.len() == wanted && wanted > 0 => {
+            tuple.elems.iter().map(|part| owned(part, this, "return an owned value")).collect()
+        }
+        _ => Err(Error::new(
+            count.span(),
+            format!("`returns = {wanted}` needs a function that returns a tuple of {wanted} values"),
+        )),
+    }
+}
+
+/// Documentation of the user's item, for what is made from it.
+pub fn documentation(attributes: &[syn::Attribute]) -> Vec<&syn::Attribute> {
+    attributes.iter().filter(|attribute| attribute.path().is_ident("doc")).collect()
+}
+
+/// Conditions of the user's item, which hold for what is made from it too.
+pub fn conditions(attributes: &[syn::Attribute]) -> Vec<&syn::Attribute> {
+    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).collect()
+}
+
+/// `module::name(types) -> result`, with its place, since two functions in two bodies may have the same path.
+pub fn signature_text(name: &str, shape: &Shape) -> TokenStream {
+    let text = format!("::{name}{}", shape.text);
+    quote!(::core::concat!(::core::module_path!(), #text, " at ", ::core::line!(), ":", ::core::column!()))
+}
