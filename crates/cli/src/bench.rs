@@ -1,0 +1,145 @@
+//! `bireme bench`: every measure that has a bar, with the raw floor of the machine measured in the same run.
+//!
+//! | file | what |
+//! |---|---|
+//! | `rows` | the table of rows: name, unit, floor, bar, goal |
+//! | `probe` | a process that measures one row, and the parent's side of it |
+//! | `measure` | statistics, and timing of repeated calls |
+//! | `output` | the aligned table and the JSON lines |
+//! | `floor` | the floors: what the machine does without us |
+//! | `tasks`, `actors`, `objects`, `startup`, `faults`, `spin` | one function per row |
+//!
+//! Each row is measured by seven interleaved pairs (ours, floor): ours, then the floor, and again. What is judged is
+//! the median: of the ratios of the pairs where the bar is a ratio, of our values where the bar is absolute. A row runs in
+//! a process of its own, so that no row sees the tables and pages that another one left, and a row that hangs or
+//! crashes is reported and the others still run. Recording into the ledger is always on: there is no switch.
+
+mod actors;
+mod faults;
+pub(crate) mod floor;
+mod measure;
+mod objects;
+mod output;
+pub(crate) mod probe;
+mod rows;
+mod spin;
+mod startup;
+mod tasks;
+
+use std::fs;
+use std::process::ExitCode;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use output::Report;
+use rows::{ROWS, Row};
+
+/// What went wrong, for people.
+pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Pairs of (ours, floor) per row: the fewest that the bars accept.
+const PAIRS: u32 = 7;
+/// A machine with more than this share of its cores in use is no place for measurements.
+const BUSY_SHARE: f64 = 0.25;
+
+/// The command line of `bireme bench`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Rows to measure; all unless named.
+    #[arg(value_name = "NAME", value_parser = names(), hide_possible_values = true)]
+    names: Vec<String>,
+    /// Print the names of the rows and measure nothing.
+    #[arg(long)]
+    list: bool,
+    /// Print one line of JSON per row instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Fail when a bar does not hold, and name the rows.
+    #[arg(long)]
+    check: bool,
+    /// Measure less of everything: seconds instead of minutes, and figures that say little.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Accepts the names of rows; for another word the error lists them and says which one is near.
+fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(ROWS.iter().map(|row| row.name))
+}
+
+/// Measures what was asked for and prints it row by row.
+pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
+    let chosen = chosen(&arguments.names);
+    if arguments.list {
+        chosen.iter().for_each(|row| println!("{}", row.name));
+        return Ok(ExitCode::SUCCESS);
+    }
+    warn_about_this_machine();
+    if !arguments.json {
+        println!("{}", output::table_head());
+    }
+    let (mut failed, mut missed) = (Vec::new(), Vec::new());
+    for row in chosen {
+        let report = Report::new(row, probe::measure(row, PAIRS, arguments.quick));
+        println!("{}", if arguments.json { report.json() } else { report.table_line() });
+        match &report.result {
+            Err(error) => {
+                eprintln!("bireme: {} failed: {error}", row.name);
+                failed.push(row.name);
+            }
+            Ok(figures) if !figures.holds => missed.push(row.name),
+            Ok(_) => {}
+        }
+    }
+    if arguments.check && !missed.is_empty() {
+        eprintln!("bireme: the bar does not hold for: {}", missed.join(", "));
+    }
+    if !failed.is_empty() {
+        eprintln!("bireme: no figures for: {}", failed.join(", "));
+    }
+    let well = failed.is_empty() && (missed.is_empty() || !arguments.check);
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The rows with these names, in the order of the table; all when no name is given.
+fn chosen(names: &[String]) -> Vec<&'static Row> {
+    ROWS.iter().filter(|row| names.is_empty() || names.iter().any(|name| name == row.name)).collect()
+}
+
+fn warn_about_this_machine() {
+    if cfg!(debug_assertions) {
+        eprintln!("bireme: this is a debug build, its figures mean nothing; build with --release");
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores < 2 {
+        eprintln!("bireme: there is one core; the bars are for two or more");
+    }
+    let load = fs::read_to_string("/proc/loadavg").ok().and_then(|text| first_number(&text));
+    if let Some(load) = load.filter(|load| *load > BUSY_SHARE * cores as f64) {
+        eprintln!("bireme: this machine is busy (load {load:.1} on {cores} cores); figures will be noise");
+    }
+}
+
+fn first_number(text: &str) -> Option<f64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_means_all_rows_and_names_keep_the_order_of_the_table() {
+        assert_eq!(chosen(&[]).len(), ROWS.len());
+        let names = ["task_sync", "tasks_async"].map(str::to_owned);
+        let found: Vec<_> = chosen(&names).iter().map(|row| row.name).collect();
+        assert_eq!(found, ["tasks_async", "task_sync"]);
+    }
+
+    #[test]
+    fn the_load_is_the_first_number() {
+        assert_eq!(first_number("0.52 0.58 0.59 1/189 12345\n"), Some(0.52));
+        assert_eq!(first_number(""), None);
+    }
+}

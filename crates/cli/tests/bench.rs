@@ -1,0 +1,77 @@
+//! The command as a user starts it.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bireme(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bireme")).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn the_list_has_the_stable_names() {
+    let output = bireme(&["bench", "--list"]);
+    assert!(output.status.success());
+    let names: Vec<&str> = text(&output.stdout).lines().collect();
+    let stable = [
+        "tasks_async",
+        "task_sync",
+        "actor_sync",
+        "actor_async",
+        "chain",
+        "put_warm",
+        "put_cold",
+        "get_zero_copy",
+        "get_read",
+        "put_small",
+        "init_first_result",
+        "memory_at_rest",
+        "kill_retry",
+        "spin_cost",
+    ];
+    assert_eq!(names, stable);
+}
+
+#[test]
+fn a_row_is_one_line_of_json_with_every_key() {
+    let output = bireme(&["bench", "task_sync", "--quick", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines: Vec<Value> = text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 1);
+    let line = &lines[0];
+    assert_eq!((line["bench"].as_str(), line["unit"].as_str()), (Some("task_sync"), Some("us")));
+    for key in ["value", "spread", "floor", "ratio", "bar", "goal"] {
+        assert!(line[key].as_f64().is_some_and(|number| number >= 0.0), "{key} in {line}");
+    }
+    assert!(line["holds"].is_boolean() && line["pairs"].as_u64() >= Some(7), "{line}");
+}
+
+#[test]
+fn a_row_of_fresh_processes_has_as_many_pairs_in_the_table() {
+    let output = bireme(&["bench", "init_first_result", "--quick"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines: Vec<&str> = text(&output.stdout).lines().collect();
+    assert!(lines.len() == 2 && lines[0].starts_with("row") && lines[1].starts_with("init_first_result"), "{lines:?}");
+}
+
+#[test]
+fn an_unknown_row_is_an_error_that_names_the_nearest() {
+    let output = bireme(&["bench", "task_snyc"]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = text(&output.stderr);
+    assert!(error.contains("task_snyc") && error.contains("similar") && error.contains("'task_sync'"), "{error}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn version_and_help_say_what_this_is() {
+    assert!(text(&bireme(&["--version"]).stdout).starts_with("bireme 0."));
+    let help = bireme(&["help"]);
+    assert!(help.status.success() && text(&help.stdout).contains("bench"));
+    assert!(!text(&help.stdout).contains("bench-probe"), "hidden commands stay hidden");
+}
