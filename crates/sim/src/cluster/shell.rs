@@ -1,0 +1,275 @@
+//! The shell of a driver or worker: rings in, machines, effects out. A faithful small copy of the runtime's.
+
+use bireme_core::failure::{Death, DeathCause};
+use bireme_core::id::{ObjectId, ProcessId};
+use bireme_core::message::{FromNode, NodeBound, Peer, ToNode};
+use bireme_core::owner::{self, Effect};
+use bireme_core::record::Record;
+use bireme_core::worker;
+
+use super::{Cluster, Happening};
+use crate::planted::Planted;
+
+/// Questions of the shell have numbers below this; those of the owner are above.
+pub(super) const OWNER_REQUESTS: u64 = 1 << 63;
+
+impl Cluster {
+    pub(super) fn write(&mut self, from: ProcessId, to: ProcessId, frame: Vec<u8>) {
+        self.mix_bytes(&frame);
+        self.network.write(from, to, frame);
+        if to == ProcessId::NODE {
+            self.wake_node();
+        } else {
+            self.wake(to);
+        }
+    }
+
+    fn wake(&mut self, process: ProcessId) {
+        let most = if self.faulty { self.faults.latency_us } else { 20 };
+        let after = self.random.within(1, most);
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        if !entry.look_due {
+            entry.look_due = true;
+            let after = after * entry.slowness;
+            self.after(after, Happening::Looked(process));
+        }
+    }
+
+    /// Reads what came in: the node's words first, then the peers'.
+    pub(super) fn look(&mut self, process: ProcessId) {
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        entry.look_due = false;
+        self.drain_node_words(process);
+        let peers: Vec<ProcessId> = match self.processes.get(&process) {
+            Some(entry) => entry.links.iter().copied().collect(),
+            None => return,
+        };
+        for peer in peers {
+            self.drain_peer(process, peer);
+        }
+        if self.processes.contains_key(&process) && self.network.has_news(process) {
+            self.wake(process);
+        }
+        self.arm_owner(process);
+    }
+
+    fn drain_node_words(&mut self, process: ProcessId) {
+        while let Some(frame) = self.network.read(process, ProcessId::NODE) {
+            match FromNode::decode(&frame) {
+                Ok(message) => self.hear_node(process, message),
+                Err(malformed) => panic!("the node wrote what cannot be read: {malformed}"),
+            }
+        }
+    }
+
+    fn drain_peer(&mut self, process: ProcessId, peer: ProcessId) {
+        while let Some(frame) = self.network.read(process, peer) {
+            match Peer::decode(&frame) {
+                Ok(message) => self.hear_peer(process, peer, message),
+                Err(malformed) => panic!("{peer} wrote what cannot be read: {malformed}"),
+            }
+        }
+    }
+
+    fn hear_node(&mut self, process: ProcessId, message: FromNode) {
+        match message {
+            FromNode::LinkOpened { peer, .. } => {
+                let Some(entry) = self.processes.get_mut(&process) else { return };
+                entry.links.insert(peer);
+                self.send_parked(process);
+                self.drain_peer(process, peer);
+            }
+            FromNode::ProcessDied(death) => self.bury(process, *death),
+            FromNode::Flush { dead } => {
+                let links = self.processes.get(&process).map(|entry| entry.links.clone()).unwrap_or_default();
+                links.into_iter().for_each(|peer| self.drain_peer(process, peer));
+                self.tell_node(process, &ToNode::Flushed { dead });
+            }
+            FromNode::LeaseOpened { .. }
+            | FromNode::LeaseClosed { .. }
+            | FromNode::Construct { .. }
+            | FromNode::Retire => self.step_worker(process, worker::Event::FromNode(message)),
+            FromNode::Adopted { request, adoption, attempt } if request < OWNER_REQUESTS => {
+                self.answer_thread(process, request, adoption, attempt);
+            }
+            FromNode::Adopted { .. }
+            | FromNode::Granted { .. }
+            | FromNode::Infeasible { .. }
+            | FromNode::Reclaim { .. }
+            | FromNode::ActorCreated { .. }
+            | FromNode::ActorAt { .. }
+            | FromNode::ActorRestarting { .. }
+            | FromNode::ActorDead { .. }
+            | FromNode::Resolved { .. } => self.step_owner(process, owner::Event::FromNode(message)),
+            FromNode::ActorFound { .. }
+            | FromNode::ObjectCreated { .. }
+            | FromNode::Located { .. }
+            | FromNode::State { .. }
+            | FromNode::Explained { .. } => {}
+        }
+    }
+
+    fn hear_peer(&mut self, process: ProcessId, peer: ProcessId, message: Peer) {
+        match message {
+            Peer::Run { .. } | Peer::RunAfter { .. } | Peer::TakeBack { .. } | Peer::Cancel { .. } => {
+                self.step_worker(process, worker::Event::FromPeer { peer, message });
+            }
+            Peer::Reply { .. }
+            | Peer::Returned { .. }
+            | Peer::Resolve { .. }
+            | Peer::Resolved { .. }
+            | Peer::Lent { .. }
+            | Peer::GiveBack { .. }
+            | Peer::CancelObject { .. } => self.step_owner(process, owner::Event::FromPeer { peer, message }),
+        }
+    }
+
+    /// A process died: what it had sent is read first, then both machines learn of it.
+    fn bury(&mut self, process: ProcessId, death: Death) {
+        let dead = death.process;
+        self.drain_peer(process, dead);
+        self.network.drop_ring(dead, process);
+        if let Some(entry) = self.processes.get_mut(&process) {
+            entry.links.remove(&dead);
+            entry.parked.retain(|(to, _)| *to != dead);
+        }
+        self.send_parked(process);
+        let words = FromNode::ProcessDied(Box::new(death));
+        if self.planted != Some(Planted::DeadOwnerIgnored) {
+            self.step_worker(process, worker::Event::FromNode(words.clone()));
+        }
+        self.step_owner(process, owner::Event::FromNode(words));
+    }
+
+    pub(super) fn step_owner(&mut self, process: ProcessId, event: owner::Event) {
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        let mut effects = Vec::new();
+        entry.owner.step(event, self.now, &mut effects);
+        for effect in effects {
+            if self.dies_now(process) {
+                return;
+            }
+            match effect {
+                Effect::Record(record) => self.record(process, &record),
+                Effect::Send { to, message } => self.send(process, to, &message),
+                Effect::Node(request) => self.tell_node(process, &request),
+                Effect::Ready(object) => self.wake_threads(process, object),
+            }
+        }
+    }
+
+    pub(super) fn step_worker(&mut self, process: ProcessId, event: worker::Event) {
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        let mut effects = Vec::new();
+        entry.worker.step(event, self.now, &mut effects);
+        let withheld = std::mem::take(&mut entry.withheld);
+        for frame in withheld {
+            self.write(process, ProcessId::NODE, frame);
+        }
+        for effect in effects {
+            if self.dies_now(process) {
+                return;
+            }
+            match effect {
+                worker::Effect::Record(record) => self.record_run(process, &record),
+                worker::Effect::Send { to, message } => self.send(process, to, &message),
+                worker::Effect::Node(request) => self.tell_node(process, &request),
+                worker::Effect::Refs(moved) => self.step_owner(process, moved.into()),
+                worker::Effect::Execute(execution) => self.start_thread(process, execution),
+                worker::Effect::Flag(task) => self.flag_thread(process, task),
+                worker::Effect::Exit => self.kill(process, DeathCause::Exited(0)),
+            }
+        }
+    }
+
+    fn record(&mut self, process: ProcessId, record: &Record) {
+        self.note(|| format!("{process} records {record:?}"));
+        if let Record::Freed { object } = record {
+            self.watch.freed(*object);
+        }
+        let mut frame = Vec::new();
+        record.encode(&mut frame);
+        self.write(process, ProcessId::NODE, frame);
+    }
+
+    fn record_run(&mut self, process: ProcessId, record: &Record) {
+        if self.planted == Some(Planted::ReplyBeforeRecord)
+            && let Record::Finished { .. } = record
+            && let Some(entry) = self.processes.get_mut(&process)
+        {
+            let mut frame = Vec::new();
+            record.encode(&mut frame);
+            entry.withheld.push(frame);
+            return;
+        }
+        self.record(process, record);
+    }
+
+    pub(super) fn tell_node(&mut self, process: ProcessId, request: &ToNode) {
+        self.note(|| format!("{process} -> node: {request:?}"));
+        let mut frame = Vec::new();
+        NodeBound::encode_request(request, &mut frame);
+        self.write(process, ProcessId::NODE, frame);
+    }
+
+    fn send(&mut self, process: ProcessId, to: ProcessId, message: &Peer) {
+        let dropped = match message {
+            Peer::GiveBack { .. } => self.planted == Some(Planted::GiveBackDropped),
+            Peer::Lent { .. } => self.planted == Some(Planted::LentDropped),
+            _ => false,
+        };
+        if dropped {
+            return;
+        }
+        self.note(|| format!("{process} -> {to}: {message:?}"));
+        let mut frame = Vec::new();
+        message.encode(&mut frame);
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        match message {
+            Peer::Lent { .. } => entry.lending = true,
+            Peer::Run { .. } | Peer::RunAfter { .. } | Peer::Reply { .. } | Peer::Resolved { .. } => {
+                entry.lending = false
+            }
+            _ => {}
+        }
+        let linked = entry.links.contains(&to);
+        if linked && entry.parked.is_empty() {
+            self.write(process, to, frame);
+            return;
+        }
+        let asked = linked || entry.parked.iter().any(|(other, _)| *other == to);
+        entry.parked.push_back((to, frame));
+        if !asked {
+            self.tell_node(process, &ToNode::Connect { peer: to });
+        }
+    }
+
+    fn send_parked(&mut self, process: ProcessId) {
+        while let Some(entry) = self.processes.get_mut(&process)
+            && let Some((to, _)) = entry.parked.front()
+            && entry.links.contains(to)
+            && let Some((to, frame)) = entry.parked.pop_front()
+        {
+            self.write(process, to, frame);
+        }
+    }
+
+    fn wake_threads(&mut self, process: ProcessId, object: ObjectId) {
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        let ready: Vec<u64> = entry.threads.iter().filter(|(_, t)| t.waits_for(object)).map(|(id, _)| *id).collect();
+        for id in ready {
+            self.resume_thread(process, id);
+        }
+    }
+
+    pub(super) fn arm_owner(&mut self, process: ProcessId) {
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        let Some(deadline) = entry.owner.deadline() else { return };
+        let at = deadline.max(self.now.plus_us(1));
+        if entry.tick_due.is_none_or(|due| due > at) {
+            entry.tick_due = Some(at);
+            let after = at.since_us(self.now);
+            self.after(after, Happening::OwnerTicked(process));
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Threads of user code: the interpreter of a program's jobs.
+
+use std::sync::Arc;
+
+use bireme_core::failure::Failure;
+use bireme_core::id::{ActorId, FunctionKey, LeaseId, ObjectId, ProcessId, TaskId};
+use bireme_core::lane::Lane;
+use bireme_core::owner;
+use bireme_core::resources::{Amount, Resources};
+use bireme_core::spec::{ActorOptions, TaskKind, TaskOptions, TaskSpec};
+use bireme_core::value::{Body, RefSpec, Value};
+use bireme_core::worker::{self, Execution};
+
+use super::{Cluster, Happening};
+use crate::planted::Planted;
+use crate::program::{JobId, Op, Register};
+
+/// What a thread waits for.
+#[derive(Clone, Debug)]
+pub(super) enum Wait {
+    Nothing,
+    Object(ObjectId),
+    /// The node's answer about what it is about to make.
+    Task(u64, Box<TaskSpec>),
+    Put(u64, ObjectId, u64, Value),
+}
+
+/// A thread.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    /// The seat and the task; none for the driver's own code.
+    seat: Option<(LeaseId, Arc<TaskSpec>)>,
+    job: JobId,
+    pub(super) lane: Lane,
+    pub(super) next_op: usize,
+    pub(super) registers: Vec<Option<RefSpec>>,
+    pub(super) wait: Wait,
+    flagged: bool,
+}
+
+impl Thread {
+    pub(super) fn waits_for(&self, object: ObjectId) -> bool {
+        matches!(self.wait, Wait::Object(waited) if waited == object)
+    }
+
+    /// The task that it runs.
+    pub fn task(&self) -> Option<TaskId> {
+        self.seat.as_ref().map(|(_, spec)| spec.id)
+    }
+
+    fn references(&self, registers: &[Register]) -> Vec<RefSpec> {
+        registers.iter().filter_map(|register| self.registers.get(*register).copied().flatten()).collect()
+    }
+}
+
+impl Cluster {
+    /// The driver's own code begins.
+    pub(super) fn start_root(&mut self, lane: usize) {
+        let root = TaskId::root(1, ProcessId::DRIVER);
+        let lane_number = u32::try_from(lane).expect("a program has few roots");
+        let thread = Thread {
+            seat: None,
+            job: self.program.roots[lane],
+            lane: Lane::new(root, lane_number, 0, false),
+            next_op: 0,
+            registers: Vec::new(),
+            wait: Wait::Nothing,
+            flagged: false,
+        };
+        self.add_thread(ProcessId::DRIVER, thread);
+    }
+
+    /// A task begins.
+    pub(super) fn start_thread(&mut self, process: ProcessId, execution: Execution) {
+        let Execution { lease, spec, resolved } = execution;
+        self.note(|| format!("{process} runs {} attempt {} of {}", spec.id, spec.attempt, spec.options.name));
+        self.watch.started(process, spec.id);
+        for (dependency, value) in spec.dependencies.iter().zip(&resolved) {
+            self.watch.observed(dependency.object, value, process);
+        }
+        let mut registers: Vec<Option<RefSpec>> = spec.nested.iter().copied().map(Some).collect();
+        registers.extend(resolved.iter().flat_map(|value| &value.nested).copied().map(Some));
+        for reference in registers.clone().into_iter().flatten() {
+            self.step_owner(process, owner::Event::RefAdded(reference));
+        }
+        let repeated = spec.attempt > 0 && self.planted != Some(Planted::AdoptNotAsked);
+        let thread = Thread {
+            job: usize::try_from(spec.function.0).expect("a job's number"),
+            lane: Lane::new(spec.id, 0, spec.depth, repeated),
+            seat: Some((lease, spec)),
+            next_op: 0,
+            registers,
+            wait: Wait::Nothing,
+            flagged: false,
+        };
+        self.add_thread(process, thread);
+    }
+
+    fn add_thread(&mut self, process: ProcessId, thread: Thread) {
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        let id = entry.next_thread;
+        entry.next_thread += 1;
+        entry.threads.insert(id, thread);
+        let after = self.random.within(1, 20);
+        self.after(after, Happening::Ran(process, id));
+    }
+
+    pub(super) fn flag_thread(&mut self, process: ProcessId, task: TaskId) {
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        for thread in entry.threads.values_mut().filter(|thread| thread.task() == Some(task)) {
+            thread.flagged = true;
+        }
+    }
+
+    /// The object that a thread waits for has a value.
+    pub(super) fn resume_thread(&mut self, process: ProcessId, id: u64) {
+        let Some(thread) = self.processes.get_mut(&process).and_then(|entry| entry.threads.get_mut(&id)) else {
+            return;
+        };
+        thread.wait = Wait::Nothing;
+        let lease = thread.seat.as_ref().map(|(lease, _)| *lease);
+        if let Some(lease) = lease {
+            self.step_worker(process, worker::Event::Unblocked { lease });
+        }
+        let after = self.random.within(1, 20);
+        self.after(after, Happening::Ran(process, id));
+    }
+
+    /// One operation.
+    pub(super) fn run_thread(&mut self, process: ProcessId, id: u64) {
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        let Some(thread) = entry.threads.get_mut(&id) else { return };
+        if !matches!(thread.wait, Wait::Nothing) {
+            return;
+        }
+        if thread.flagged && thread.seat.is_some() {
+            let task = thread.lane.task();
+            self.finish_thread(process, id, Err(Failure::Cancelled { task }));
+            return;
+        }
+        let op = self.program.jobs[thread.job].ops.get(thread.next_op).cloned().unwrap_or(Op::Return(vec![]));
+        thread.next_op += 1;
+        let thread = thread.clone();
+        let mut pause = self.random.within(1, 10);
+        match op {
+            Op::Work(us) => pause = self.random.within(1, 2 * us),
+            Op::Submit { job, dependencies, nested, fickle } => {
+                let nonce = if fickle { self.random.number() } else { 0 };
+                let (dependencies, nested) = (thread.references(&dependencies), thread.references(&nested));
+                let spec = self.spec(&thread, TaskKind::Plain, job, dependencies, nested, nonce);
+                self.make_task(process, id, spec);
+            }
+            Op::Create { job, restarts_max, nested } => {
+                let kind = TaskKind::Create(ActorOptions { name: None, restarts_max });
+                let spec = self.spec(&thread, kind, job, vec![], thread.references(&nested), 0);
+                self.make_task(process, id, spec);
+            }
+            Op::Call { actor, job, dependencies, nested } => match thread.registers.get(actor).copied().flatten() {
+                Some(handle) => {
+                    let actor = ActorId(handle.object.task());
+                    let kind = TaskKind::Call { actor, caller: process, sequence: 0 };
+                    let (dependencies, nested) = (thread.references(&dependencies), thread.references(&nested));
+                    let spec = self.spec(&thread, kind, job, dependencies, nested, 0);
+                    self.make_task(process, id, spec);
+                }
+                None => self.fill(process, id, None),
+            },
+            Op::Put(nested) => self.make_put(process, id, thread.references(&nested)),
+            Op::Get(register) => self.get(process, id, register, false),
+            Op::Open(register) => self.get(process, id, register, true),
+            Op::Drop(register) => self.drop_register(process, id, register),
+            Op::Cancel { object, force } => {
+                let object = thread.registers.get(object).copied().flatten().map(|r| r.object);
+                let wanted = self.faulty && self.faults.cancel_one_in.is_some_and(|n| self.random.one_in(n));
+                if let Some(object) = object.filter(|_| wanted) {
+                    self.note(|| format!("{process} cancels {object}"));
+                    self.step_owner(process, owner::Event::Cancelled { object, force });
+                }
+            }
+            Op::Apply => self.apply(process, &thread),
+            Op::Keep(register) => self.keep(process, id, register),
+            Op::Fail => {
+                let (task, name) = (thread.lane.task(), self.program.jobs[thread.job].name.to_owned());
+                let failure = Failure::Returned { task, name, type_name: "Planned".into(), message: "planned".into() };
+                self.finish_thread(process, id, Err(failure));
+                return;
+            }
+            Op::Return(nested) => {
+                self.finish_thread(process, id, Ok(thread.references(&nested)));
+                return;
+            }
+        }
+        self.after(pause, Happening::Ran(process, id));
+    }
+
+    fn spec(
+        &self,
+        thread: &Thread,
+        kind: TaskKind,
+        job: JobId,
+        dependencies: Vec<RefSpec>,
+        nested: Vec<RefSpec>,
+        nonce: u64,
+    ) -> TaskSpec {
+        let code = &self.program.jobs[job];
+        let options = TaskOptions {
+            name: code.name.into(),
+            resources: Resources::cpus(Amount(code.cpu_tenths * 1_000)),
+            retries_max: code.retries_max,
+            retry_on: Vec::new(),
+        };
+        let mut spec = TaskSpec {
+            id: thread.lane.task(),
+            parent: thread.lane.task(),
+            function: FunctionKey(job as u64),
+            digest: 0,
+            attempt: 0,
+            depth: thread.lane.child_depth(),
+            returns: code.returns,
+            kind,
+            options: Arc::new(options),
+            dependencies,
+            nested,
+            payload: nonce.to_le_bytes().to_vec(),
+        };
+        spec.digest = spec.compute_digest();
+        spec
+    }
+
+    pub(super) fn thread(&mut self, process: ProcessId, id: u64) -> Option<&mut Thread> {
+        self.processes.get_mut(&process)?.threads.get_mut(&id)
+    }
+
+    fn get(&mut self, process: ProcessId, id: u64, register: Register, open: bool) {
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        let Some(thread) = entry.threads.get_mut(&id) else { return };
+        let Some(reference) = thread.registers.get(register).copied().flatten() else {
+            if open {
+                thread.registers.push(None);
+            }
+            return;
+        };
+        let object = reference.object;
+        if let Some(value) = entry.owner.value(&object).cloned() {
+            self.watch.observed(object, &value, process);
+            if open {
+                let inside = value.nested.first().copied();
+                self.fill(process, id, inside);
+                if let Some(inside) = inside {
+                    self.step_owner(process, owner::Event::RefAdded(inside));
+                }
+            }
+            return;
+        }
+        // Not there yet: the same operation runs again when it is.
+        thread.next_op -= 1;
+        thread.wait = Wait::Object(object);
+        let lease = thread.seat.as_ref().map(|(lease, _)| *lease);
+        self.step_owner(process, owner::Event::Wanted(object));
+        let waits = self.thread(process, id).is_some_and(|thread| thread.waits_for(object));
+        if let Some(lease) = lease.filter(|_| waits) {
+            self.step_worker(process, worker::Event::Blocked { lease });
+        }
+    }
+
+    fn drop_register(&mut self, process: ProcessId, id: u64, register: Register) {
+        let Some(thread) = self.thread(process, id) else { return };
+        if let Some(reference) = thread.registers.get_mut(register).and_then(Option::take) {
+            self.step_owner(process, owner::Event::RefDropped(reference.object));
+        }
+    }
+
+    fn keep(&mut self, process: ProcessId, id: u64, register: Register) {
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        let Some(thread) = entry.threads.get_mut(&id) else { return };
+        if let Some(reference) = thread.registers.get_mut(register).and_then(Option::take) {
+            entry.kept.push(reference.object);
+        }
+    }
+
+    fn apply(&mut self, process: ProcessId, thread: &Thread) {
+        let Some((_, spec)) = &thread.seat else { return };
+        let TaskKind::Call { actor, caller, sequence } = spec.kind else { return };
+        self.watch.applied(process, actor, caller, sequence, spec.id);
+        if self.planted == Some(Planted::DoubleExecution) && self.random.one_in(20) {
+            self.watch.applied(process, actor, caller, sequence, spec.id);
+        }
+    }
+
+    fn finish_thread(&mut self, process: ProcessId, id: u64, outcome: Result<Vec<RefSpec>, Failure>) {
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        let Some(thread) = entry.threads.remove(&id) else { return };
+        if let Some((lease, spec)) = &thread.seat {
+            let body = |random: &mut crate::random::Random| Body::Inline(random.number().to_le_bytes().to_vec().into());
+            let values = match outcome {
+                Ok(nested) => {
+                    let mut values: Vec<Value> =
+                        (0..spec.returns).map(|_| Value { body: body(&mut self.random), nested: Vec::new() }).collect();
+                    if let Some(first) = values.first_mut() {
+                        first.nested = nested;
+                    }
+                    values
+                }
+                Err(failure) => vec![Value::failed(failure)],
+            };
+            self.watch.ended(process, spec.id);
+            self.step_worker(process, worker::Event::Finished { lease: *lease, task: spec.id, values });
+        }
+        for reference in thread.registers.into_iter().flatten() {
+            self.step_owner(process, owner::Event::RefDropped(reference.object));
+        }
+        self.arm_owner(process);
+    }
+}

@@ -1,0 +1,33 @@
+//! Actor calls keep their caller's order, and a life of an actor applies each call once.
+
+use std::collections::BTreeMap;
+
+use bireme_core::id::{ActorId, ProcessId, TaskId};
+
+use super::Violation;
+
+/// The last call that each life of each actor applied, per caller.
+#[derive(Debug, Default)]
+pub struct Order {
+    last: BTreeMap<(ActorId, ProcessId, ProcessId), u64>,
+}
+
+impl Order {
+    /// An actor applies a call.
+    pub fn applied(
+        &mut self,
+        process: ProcessId,
+        actor: ActorId,
+        caller: ProcessId,
+        sequence: u64,
+        task: TaskId,
+    ) -> Result<(), Violation> {
+        match self.last.insert((actor, process, caller), sequence) {
+            Some(last) if last >= sequence => {
+                let text = format!("{actor} in {process} applies call {sequence} ({task}) of {caller} after {last}");
+                Err(Violation { invariant: "calls once and in order", text, concerns: vec![task.to_string()] })
+            }
+            _ => Ok(()),
+        }
+    }
+}

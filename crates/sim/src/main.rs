@@ -1,0 +1,88 @@
+//! `bireme-sim SEED` repeats one seed; `bireme-sim --seeds N [--start S]` runs many.
+
+use std::process::ExitCode;
+
+use bireme_sim::planted::Planted;
+use bireme_sim::run::{Outcome, run, tell};
+
+const USAGE: &str =
+    "usage: bireme-sim SEED | --seeds N [--start S]; with either: --planted NAME; --story prints all of it";
+const SEEDS_DEFAULT: u64 = 200;
+
+struct Arguments {
+    seed: Option<u64>,
+    seeds: u64,
+    start: u64,
+    planted: Option<Planted>,
+    story: bool,
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let mut arguments = Arguments { seed: None, seeds: SEEDS_DEFAULT, start: 1, planted: None, story: false };
+    let number = |word: Option<String>| {
+        let word = word.ok_or("a number is missing")?;
+        word.parse::<u64>().map_err(|_| format!("{word:?} is not a seed or a number of seeds"))
+    };
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--seeds" => arguments.seeds = number(words.next())?,
+            "--start" => arguments.start = number(words.next())?,
+            "--story" => arguments.story = true,
+            "--planted" => {
+                let name = words.next().unwrap_or_default();
+                let known = Planted::ALL.map(Planted::name).join(", ");
+                arguments.planted = Some(Planted::named(&name).ok_or(format!("{name:?} is not one of {known}"))?);
+            }
+            _ => arguments.seed = Some(number(Some(word))?),
+        }
+    }
+    Ok(arguments)
+}
+
+fn report(outcome: &Outcome, planted: Option<Planted>) {
+    let Some((violation, story)) = &outcome.failure else { return };
+    println!("seed {}: broken: {}", outcome.seed, violation.invariant);
+    println!("{}", violation.text);
+    println!("faults: {:?}", outcome.faults);
+    println!("the story of what it concerns:");
+    for line in story {
+        println!("  {line}");
+    }
+    let planted = planted.map_or_else(String::new, |planted| format!(" --planted {}", planted.name()));
+    println!("repeat with: cargo xtask sim {}{planted}\n", outcome.seed);
+}
+
+fn main() -> ExitCode {
+    let arguments = match parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            eprintln!("{error}\n{USAGE}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (start, count) = match arguments.seed {
+        Some(seed) => (seed, 1),
+        None => (arguments.start, arguments.seeds),
+    };
+    // A panic of a machine is reported with its seed.
+    std::panic::set_hook(Box::new(|_| {}));
+    let (mut passed, mut failed) = (0u64, 0u64);
+    for seed in start..start + count {
+        let outcome = run(seed, arguments.planted);
+        if arguments.story {
+            tell(seed, arguments.planted).iter().for_each(|line| println!("{line}"));
+        }
+        if arguments.seed.is_some() {
+            println!("seed {seed}: {} happenings, trace {:016x}", outcome.happened, outcome.hash);
+        }
+        match outcome.failure {
+            None => passed += 1,
+            Some(_) => {
+                failed += 1;
+                report(&outcome, arguments.planted);
+            }
+        }
+    }
+    println!("{passed} seeds passed, {failed} failed");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,51 @@
+//! Deliberate bugs in the simulator's own shell, to show that the invariants catch them.
+
+/// A bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// A worker's reply leaves and its record only with the next turn.
+    ReplyBeforeRecord,
+    /// Grants are never given back.
+    GiveBackDropped,
+    /// A repeated task submits without asking what exists.
+    AdoptNotAsked,
+    /// The owner is not told when a borrowed reference is passed on.
+    LentDropped,
+    /// A worker runs a call a second time.
+    DoubleExecution,
+    /// A worker goes on to start what a dead owner had queued.
+    DeadOwnerIgnored,
+    /// The node tells a death before it has read what the dead process wrote.
+    DeathNotDrained,
+}
+
+impl Planted {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::ReplyBeforeRecord,
+        Self::GiveBackDropped,
+        Self::AdoptNotAsked,
+        Self::LentDropped,
+        Self::DoubleExecution,
+        Self::DeadOwnerIgnored,
+        Self::DeathNotDrained,
+    ];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReplyBeforeRecord => "reply-before-record",
+            Self::GiveBackDropped => "give-back-dropped",
+            Self::AdoptNotAsked => "adopt-not-asked",
+            Self::LentDropped => "lent-dropped",
+            Self::DoubleExecution => "double-execution",
+            Self::DeadOwnerIgnored => "dead-owner-ignored",
+            Self::DeathNotDrained => "death-not-drained",
+        }
+    }
+
+    /// The bug of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|planted| planted.name() == name)
+    }
+}

@@ -1,0 +1,136 @@
+//! What the user's code does, as data: a job is a list of operations on registers that hold references.
+//!
+//! A value is a number that is drawn anew in every run of a task, so a task that runs twice gives two values, and an
+//! observer that sees both has found a bug.
+
+/// A register of the running job. A register is empty when what should fill it failed.
+pub type Register = usize;
+
+/// A job's number in its program; it travels as the task's function key.
+pub type JobId = usize;
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// Takes about so long.
+    Work(u64),
+    /// Submits a task; fills the next register.
+    Submit {
+        /// What.
+        job: JobId,
+        /// Arguments by reference.
+        dependencies: Vec<Register>,
+        /// References inside arguments.
+        nested: Vec<Register>,
+        /// Whether a repeated run submits something else under the same id.
+        fickle: bool,
+    },
+    /// Creates an actor; fills the next register.
+    Create {
+        /// Its constructor.
+        job: JobId,
+        /// How often it may be started again.
+        restarts_max: u32,
+        /// References inside arguments.
+        nested: Vec<Register>,
+    },
+    /// Calls an actor; fills the next register.
+    Call {
+        /// Which.
+        actor: Register,
+        /// The method.
+        job: JobId,
+        /// Arguments by reference.
+        dependencies: Vec<Register>,
+        /// References inside arguments.
+        nested: Vec<Register>,
+    },
+    /// Puts a value that contains these; fills the next register.
+    Put(Vec<Register>),
+    /// Waits for a value.
+    Get(Register),
+    /// Waits for a value and takes the first reference inside; fills the next register.
+    Open(Register),
+    /// Drops a reference.
+    Drop(Register),
+    /// Cancels the task that makes an object.
+    Cancel {
+        /// Which.
+        object: Register,
+        /// At once.
+        force: bool,
+    },
+    /// Counts one call on the actor that this code belongs to.
+    Apply,
+    /// The actor keeps the reference.
+    Keep(Register),
+    /// Ends with an error.
+    Fail,
+    /// Ends with a value that contains these.
+    Return(Vec<Register>),
+}
+
+/// A function, constructor or method.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// For people.
+    pub name: &'static str,
+    /// What it does.
+    pub ops: Vec<Op>,
+    /// Retries after the death of its worker.
+    pub retries_max: u32,
+    /// Tenths of a CPU.
+    pub cpu_tenths: u64,
+    /// How many results it has.
+    pub returns: u32,
+}
+
+/// All code of a run: the executable that every process has.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// The jobs.
+    pub jobs: Vec<Job>,
+    /// The jobs that the driver runs itself, each on a thread of its own.
+    pub roots: Vec<JobId>,
+}
+
+impl Program {
+    /// Adds a job that takes one CPU and may be tried again three times.
+    pub fn job(&mut self, name: &'static str, ops: Vec<Op>) -> JobId {
+        self.jobs.push(Job { name, ops, retries_max: 3, cpu_tenths: 10, returns: 1 });
+        self.jobs.len() - 1
+    }
+
+    /// What all actors that the roots create hold together.
+    pub fn actors_cpu_tenths(&self) -> u64 {
+        let ops = self.roots.iter().flat_map(|root| &self.jobs[*root].ops);
+        let created = ops.filter_map(|op| if let Op::Create { job, .. } = op { Some(*job) } else { None });
+        created.map(|job| self.jobs[job].cpu_tenths).sum()
+    }
+
+    /// Adds a thread of the driver.
+    pub fn root(&mut self, ops: Vec<Op>) {
+        let root = self.job("main", ops);
+        self.roots.push(root);
+    }
+}
+
+/// A submit without references.
+pub fn submit(job: JobId) -> Op {
+    Op::Submit { job, dependencies: vec![], nested: vec![], fickle: false }
+}
+
+/// A submit with dependencies.
+pub fn submit_after(job: JobId, dependencies: Vec<Register>) -> Op {
+    Op::Submit { job, dependencies, nested: vec![], fickle: false }
+}
+
+/// A submit with references inside its arguments.
+pub fn submit_with(job: JobId, nested: Vec<Register>) -> Op {
+    Op::Submit { job, dependencies: vec![], nested, fickle: false }
+}
+
+/// A call without other references.
+pub fn call(actor: Register, job: JobId) -> Op {
+    Op::Call { actor, job, dependencies: vec![], nested: vec![] }
+}

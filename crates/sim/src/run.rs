@@ -1,0 +1,96 @@
+//! One seed: draw, run twice, compare, and tell the story of a failure.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::cluster::Cluster;
+use crate::faults::Faults;
+use crate::invariants::Violation;
+use crate::planted::Planted;
+use crate::program::Program;
+use crate::random::Random;
+use crate::workload;
+
+/// Lines of the story that are printed, at most.
+pub const STORY_LINES_MAX: usize = 200;
+
+/// How a seed went.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// The faults that it drew.
+    pub faults: Faults,
+    /// The hash of everything that happened.
+    pub hash: u64,
+    /// How much happened.
+    pub happened: u64,
+    /// What went wrong, and the story of what it concerns.
+    pub failure: Option<(Violation, Vec<String>)>,
+}
+
+/// What a seed draws.
+pub fn draw(seed: u64) -> (Program, Faults) {
+    let mut random = Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+    let faults = Faults::draw(&mut random);
+    (workload::draw(&mut random), faults)
+}
+
+/// Runs a seed twice and compares the two.
+pub fn run(seed: u64, planted: Option<Planted>) -> Outcome {
+    let (program, faults) = draw(seed);
+    let mut outcome = run_program(seed, &program, &faults, planted);
+    let again = once(seed, &program, &faults, planted, false);
+    if outcome.hash != again.0.hash() {
+        let text = format!("the same seed gave {:x} and {:x}", outcome.hash, again.0.hash());
+        let violation = Violation { invariant: "equal seeds, equal runs", text, concerns: vec![] };
+        outcome.failure = Some((violation, vec![]));
+    }
+    outcome
+}
+
+/// Runs a given program under given faults; on failure once more, for its story.
+pub fn run_program(seed: u64, program: &Program, faults: &Faults, planted: Option<Planted>) -> Outcome {
+    let (cluster, result) = once(seed, program, faults, planted, false);
+    let failure = result.err().map(|violation| {
+        let (told, _) = once(seed, program, faults, planted, true);
+        let story = story_of(&violation, told.story());
+        (violation, story)
+    });
+    Outcome { seed, faults: faults.clone(), hash: cluster.hash(), happened: cluster.happened(), failure }
+}
+
+/// The whole story of a seed.
+pub fn tell(seed: u64, planted: Option<Planted>) -> Vec<String> {
+    let (program, faults) = draw(seed);
+    once(seed, &program, &faults, planted, true).0.story().to_vec()
+}
+
+fn once(
+    seed: u64,
+    program: &Program,
+    faults: &Faults,
+    planted: Option<Planted>,
+    story: bool,
+) -> (Cluster, Result<(), Violation>) {
+    let mut cluster = Cluster::new(seed, program.clone(), faults.clone(), planted, story);
+    // An assertion of a machine is a broken invariant like any other.
+    let result = catch_unwind(AssertUnwindSafe(|| cluster.run())).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let text = text.unwrap_or_else(|| "a machine panicked".into());
+        Err(Violation { invariant: "no machine panics", text, concerns: vec![] })
+    });
+    (cluster, result)
+}
+
+/// The lines that concern the violation, with all deaths; the last ones when there are too many.
+fn story_of(violation: &Violation, story: &[String]) -> Vec<String> {
+    // Ids print the same tail in tasks, objects and actors.
+    let tails: Vec<&str> = violation.concerns.iter().filter_map(|id| id.split('-').next_back()).collect();
+    let concerns =
+        |line: &&String| tails.is_empty() || tails.iter().any(|tail| line.contains(tail)) || line.contains(" dies:");
+    let mut lines: Vec<String> = story.iter().filter(concerns).cloned().collect();
+    let skipped = lines.len().saturating_sub(STORY_LINES_MAX);
+    lines.drain(..skipped);
+    lines
+}

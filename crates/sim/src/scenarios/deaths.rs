@@ -1,0 +1,82 @@
+//! Deaths at the worst moments.
+
+use super::holds;
+use crate::faults::Faults;
+use crate::program::{Op, Program, submit, submit_with};
+use crate::random::Random;
+use crate::workload::references;
+
+fn killing(every_effects: u64) -> Faults {
+    Faults { kill_every_effects: Some(every_effects), end_us: 20_000, ..Faults::none() }
+}
+
+#[test]
+fn a_repeated_parent_adopts_what_its_first_run_made() {
+    let mut program = Program::default();
+    let leaf = program.job("leaf", vec![Op::Work(100)]);
+    let parent = program.job("parent", vec![submit(leaf), Op::Put(vec![]), submit(leaf), Op::Get(0), Op::Get(2)]);
+    program.root(vec![submit(parent), submit(parent), Op::Get(0), Op::Get(1)]);
+    for every in [3, 7, 20, 60] {
+        holds(&program, &killing(every));
+    }
+}
+
+#[test]
+fn what_is_inside_a_result_outlives_the_worker_that_put_it() {
+    let mut program = Program::default();
+    let wrap = program.job("wrap", vec![Op::Put(vec![]), Op::Put(vec![0]), Op::Return(vec![1])]);
+    let root = vec![submit(wrap), Op::Open(0), Op::Open(1), Op::Get(2), Op::Drop(0), Op::Drop(1), Op::Get(2)];
+    program.root(root);
+    for every in [5, 15, 40] {
+        holds(&program, &killing(every));
+    }
+}
+
+#[test]
+fn a_dead_owner_gives_its_cpus_back_also_while_its_tasks_wait() {
+    let mut program = Program::default();
+    let leaf = program.job("leaf", vec![Op::Work(50)]);
+    let below = program.job("below", vec![submit(leaf), Op::Work(20), submit(leaf), Op::Get(0), Op::Get(1)]);
+    let ops = vec![submit(below), submit(below), submit(below), Op::Get(0), Op::Get(1), Op::Get(2)];
+    let above = program.job("above", ops);
+    program.root(vec![submit(above), submit(above), Op::Get(0), Op::Get(1)]);
+    for every in [30, 100, 300] {
+        holds(&program, &killing(every));
+    }
+}
+
+#[test]
+fn a_loan_to_a_stranger_is_counted_before_it_is_made() {
+    let mut program = Program::default();
+    let leaf = program.job("leaf", vec![Op::Work(300)]);
+    let reader = program.job("reader", vec![Op::Get(0)]);
+    let lender = program.job("lender", vec![submit_with(reader, vec![0]), Op::Drop(0), Op::Get(1)]);
+    let outer = program.job("outer", vec![submit_with(lender, vec![0]), Op::Drop(0), Op::Get(1)]);
+    program.root(vec![submit(leaf), submit_with(outer, vec![0]), Op::Drop(0), Op::Get(1)]);
+    for every in [20, 60] {
+        holds(&program, &killing(every));
+    }
+}
+
+#[test]
+fn an_actor_that_dies_in_its_constructor_leaves_nothing_behind() {
+    let mut program = Program::default();
+    let construct = program.job("construct", vec![Op::Work(500)]);
+    let add = program.job("add", vec![Op::Apply]);
+    let create = Op::Create { job: construct, restarts_max: 1, nested: vec![] };
+    let add = || Op::Call { actor: 0, job: add, dependencies: vec![], nested: vec![] };
+    program.root(vec![create, add(), add(), Op::Drop(0), Op::Get(1), Op::Get(2)]);
+    let faults = Faults { kill_every_us: Some(400), actors_only: true, end_us: 5_000, ..Faults::none() };
+    holds(&program, &faults);
+}
+
+#[test]
+fn references_handed_on_between_workers_that_die_are_neither_lost_nor_kept() {
+    for seed in 0..20 {
+        let mut program = Program::default();
+        references::handed_deep(&mut program, &mut Random::new(seed));
+        for every in [20, 60, 200] {
+            holds(&program, &killing(every));
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What the user's programs do. A seed draws some of these; each runs on a thread of the driver.
+
+pub mod actors;
+pub mod references;
+pub mod tasks;
+
+use crate::program::Program;
+use crate::random::Random;
+
+/// Adds the drawn workloads to a program.
+pub fn draw(random: &mut Random) -> Program {
+    let mut program = Program::default();
+    let all: [fn(&mut Program, &mut Random); 11] = [
+        tasks::fan_out,
+        tasks::chain,
+        tasks::braid,
+        tasks::nested,
+        tasks::cancelled,
+        references::handed_back,
+        references::lent,
+        references::puts,
+        references::handed_deep,
+        actors::counter,
+        actors::shared,
+    ];
+    let count = random.within(1, 4);
+    for _ in 0..count {
+        let chosen = all[random.below(all.len() as u64) as usize];
+        chosen(&mut program, random);
+    }
+    program
+}
