@@ -1,2 +1,74 @@
-//! The developer commands.
-fn main() {}
+//! The developer's commands, in the project's own language: `cargo xtask <command>`.
+//!
+//! `check` never writes to the tree and `fix` is the only command that does, so what was reviewed is what
+//! lands. `ci` is `check` with larger budgets: nothing runs only in CI. `tidy` holds the rules of the house
+//! that a machine can check, each with a test that plants a violation.
+
+mod check;
+mod remains;
+mod source;
+mod step;
+mod tidy;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  tidy                     the rules of the house that a machine can check
+  check                    everything, read-only: format, clippy, tidy, tests, docs, models, simulation, examples
+  fix                      format and apply clippy's suggestions: the only command that writes
+  ci                       check with larger budgets
+  sim [SEED | --seeds N]   the simulator, one seed or many
+  bench [ARGS...]          `bireme bench` in a release build";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let root = workspace_root();
+    let Some((command, rest)) = arguments.split_first() else {
+        eprintln!("{USAGE}");
+        return ExitCode::FAILURE;
+    };
+    let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
+    let ok = match (command.as_str(), rest.is_empty()) {
+        ("tidy", true) => tidy::run(&root),
+        ("check", true) => check::run(&root, &check::CHECK),
+        ("ci", true) => check::run(&root, &check::CI),
+        ("fix", true) => fix(&root),
+        ("sim", _) => cargo(&root, &[&["run", "--release", "--package", "bireme-sim", "--"], &rest[..]].concat()),
+        ("bench", _) => {
+            let fixed = ["run", "--release", "--package", "bireme-cli", "--", "bench"];
+            cargo(&root, &[&fixed, &rest[..]].concat())
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            false
+        }
+    };
+    if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The folder of the workspace, wherever the command was called from.
+fn workspace_root() -> PathBuf {
+    let manifest = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
+    Path::new(&manifest).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+fn fix(root: &Path) -> bool {
+    let clippy = ["clippy", "--fix", "--allow-dirty", "--allow-staged", "--workspace", "--all-targets"];
+    cargo(root, &clippy) && cargo(root, &["fmt", "--all"])
+}
+
+/// Runs cargo with the terminal as it is, and prints the command so that it can be repeated.
+fn cargo(root: &Path, arguments: &[&str]) -> bool {
+    eprintln!("> cargo {}", arguments.join(" "));
+    match Command::new(step::cargo_program()).args(arguments).current_dir(root).status() {
+        Ok(status) => status.success(),
+        Err(error) => {
+            eprintln!("cargo did not start: {error}");
+            false
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The steps of `check` and `ci`: the same list with two budgets.
+//!
+//! Nothing is skipped: a step that cannot run fails, and a test step that ran no test fails. All steps run
+//! even when one fails, so that one look shows everything that is wrong.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::remains;
+use crate::step::{self, Run, Step, Summary};
+use crate::tidy;
+use crate::tree::Tree;
+
+/// How much a run may spend.
+pub struct Budget {
+    name: &'static str,
+    /// Seeds of the simulator.
+    seeds: u32,
+    /// When the simulator is ended and counts as failed.
+    simulation: Duration,
+    /// Preemptions per execution that a model explores.
+    preemptions: u32,
+    /// Cases of each property test.
+    cases: u32,
+    /// The profile of nextest, in `.config/nextest.toml`.
+    profile: &'static str,
+}
+
+/// While developing.
+pub const CHECK: Budget = Budget {
+    name: "check",
+    seeds: 2_000,
+    simulation: Duration::from_secs(120),
+    preemptions: 2,
+    cases: 64,
+    profile: "default",
+};
+
+/// Before landing.
+pub const CI: Budget = Budget {
+    name: "ci",
+    seeds: 20_000,
+    simulation: Duration::from_secs(300),
+    preemptions: 3,
+    cases: 256,
+    profile: "ci",
+};
+
+/// A step that builds may have to compile every dependency on two slow cores.
+const BUILD: Duration = Duration::from_secs(480);
+
+/// A test step builds and runs.
+const TEST: Duration = Duration::from_secs(900);
+
+/// An example is a user's first minute.
+const EXAMPLE: Duration = Duration::from_secs(60);
+
+/// The crates with models of every interleaving.
+const MODELLED: &[&str] = &["bireme-net", "bireme-store"];
+
+/// Runs every step and prints a verdict. True when all of them succeeded.
+pub fn run(root: &Path, budget: &Budget) -> bool {
+    let started = Instant::now();
+    let target = root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));
+    // Processes name their executable by its real path.
+    let target = target.canonicalize().unwrap_or(target);
+    let nanoseconds = std::time::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_nanos());
+    let mark = format!("{}-{nanoseconds}", std::process::id());
+    let run = Run { root: root.to_path_buf(), target, mark };
+    remains::clear_temporary_folder(&run.target);
+    let shared_memory_before = remains::shared_memory_files();
+
+    let mut failed = Vec::new();
+    let mut count = 1;
+    if !tidy_step(root) {
+        failed.push("tidy".to_owned());
+    }
+    let steps = match steps(&run, budget) {
+        Ok(steps) => steps,
+        Err(error) => {
+            println!("FAILED  the workspace cannot be read: {error}");
+            return false;
+        }
+    };
+    for step in &steps {
+        count += 1;
+        if !step.run(&run) {
+            failed.push(step.name.clone());
+        }
+    }
+    count += 1;
+    if !remains_step(&run, &shared_memory_before) {
+        failed.push("remains".to_owned());
+    }
+
+    let elapsed = started.elapsed().as_secs_f64();
+    if failed.is_empty() {
+        println!("{}: all {count} steps ok in {elapsed:.0}s", budget.name);
+    } else {
+        println!("{}: {} of {count} steps FAILED in {elapsed:.0}s: {}", budget.name, failed.len(), failed.join(", "));
+    }
+    failed.is_empty()
+}
+
+fn tidy_step(root: &Path) -> bool {
+    let started = Instant::now();
+    let ok = tidy::run(root);
+    match ok {
+        true => step::report_ok("tidy", started.elapsed()),
+        false => step::report_failure("tidy", started.elapsed(), "the findings stand above"),
+    }
+    ok
+}
+
+fn remains_step(run: &Run, shared_memory_before: &[String]) -> bool {
+    let started = Instant::now();
+    let left = remains::look(&run.mark, &run.target, shared_memory_before);
+    if left.is_empty() {
+        step::report_ok("remains", started.elapsed());
+        return true;
+    }
+    for line in &left {
+        println!("{line}");
+    }
+    step::report_failure("remains", started.elapsed(), "the steps left something behind");
+    remains::end_marked(&run.mark);
+    false
+}
+
+fn steps(run: &Run, budget: &Budget) -> std::io::Result<Vec<Step>> {
+    let mut steps = static_steps();
+    steps.extend(test_steps(run, budget));
+    steps.extend(simulation_steps(budget));
+    steps.extend(example_steps(&example_names(&Tree::read(&run.root)?)));
+    Ok(steps)
+}
+
+fn static_steps() -> Vec<Step> {
+    let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    // The binary `bireme` would be documented over the library of the same name.
+    let doc = ["doc", "--workspace", "--no-deps", "--exclude", "bireme-cli"];
+    vec![
+        Step::cargo("format", &["fmt", "--all", "--check"], BUILD, Summary::None),
+        Step::cargo("clippy", &clippy, BUILD, Summary::None),
+        Step::cargo("docs", &doc, BUILD, Summary::None).with("RUSTDOCFLAGS", "-D warnings"),
+    ]
+}
+
+fn test_steps(run: &Run, budget: &Budget) -> Vec<Step> {
+    let tests = ["nextest", "run", "--workspace", "--profile", budget.profile];
+    let doc_tests = ["test", "--workspace", "--doc"];
+    let mut steps = vec![
+        Step::cargo("tests", &tests, TEST, Summary::Tests).with("PROPTEST_CASES", budget.cases.to_string()),
+        Step::cargo("doc tests", &doc_tests, TEST, Summary::Tests),
+    ];
+    // Apart from the other builds, or each would undo the other's work.
+    let target = run.target.join("loom").display().to_string();
+    steps.extend(MODELLED.iter().map(|package| {
+        // The library's own tests: models are made of its private parts.
+        let models =
+            ["nextest", "run", "--profile", budget.profile, "--package", package, "--lib", "-E", "test(loom_)"];
+        Step::cargo(&format!("models of {package}"), &models, TEST, Summary::Tests)
+            .with("RUSTFLAGS", "--cfg loom")
+            .with("LOOM_MAX_PREEMPTIONS", budget.preemptions.to_string())
+            .with("CARGO_TARGET_DIR", &target)
+    }));
+    steps
+}
+
+/// Built first, so that the deadline of the simulation is about the simulation.
+fn simulation_steps(budget: &Budget) -> [Step; 2] {
+    let seeds = budget.seeds.to_string();
+    let build = ["build", "--release", "--package", "bireme-sim"];
+    let simulate = ["run", "--quiet", "--release", "--package", "bireme-sim", "--", "--seeds", &seeds];
+    [
+        Step::cargo("simulation build", &build, BUILD, Summary::None),
+        Step::cargo("simulation", &simulate, budget.simulation, Summary::LastLine),
+    ]
+}
+
+/// The names of the examples, from their files: a new one is run without being listed anywhere else.
+fn example_names(tree: &Tree) -> Vec<String> {
+    let files = tree.files().filter_map(|(path, _)| path.strip_prefix("examples/")?.strip_suffix(".rs"));
+    files.filter(|name| !name.contains('/')).map(str::to_owned).collect()
+}
+
+/// As the tests built them, but for the program of the README: that one as `./demo` builds it.
+fn example_steps(names: &[String]) -> Vec<Step> {
+    let build = ["build", "--package", "bireme", "--examples"];
+    let mut steps = vec![Step::cargo("examples build", &build, BUILD, Summary::None)];
+    steps.extend(names.iter().map(|name| {
+        let arguments = ["run", "--package", "bireme", "--example", name];
+        Step::cargo(&format!("example {name}"), &arguments, EXAMPLE, Summary::None)
+    }));
+    let demo = ["run", "--release", "--package", "bireme", "--example", "quickstart"];
+    steps.push(Step::cargo("demo", &demo, BUILD, Summary::LastLine));
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn every_example_file_becomes_a_step() {
+        let tree =
+            Tree::of(&[("examples/a.rs", ""), ("examples/b.rs", ""), ("examples/more/c.rs", ""), ("README.md", "")]);
+        let steps = example_steps(&example_names(&tree));
+        let names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
+        assert_eq!(names, ["examples build", "example a", "example b", "demo"]);
+    }
+
+    #[test]
+    fn ci_runs_the_same_steps_as_check() {
+        let run = Run { root: PathBuf::from("."), target: PathBuf::from("target"), mark: String::new() };
+        let names = |budget| test_steps(&run, budget).into_iter().map(|step| step.name).collect::<Vec<_>>();
+        assert_eq!(names(&CHECK), names(&CI));
+        const { assert!(CI.seeds > CHECK.seeds) };
+    }
+}

@@ -1,0 +1,216 @@
+//! One step of a check: a command with a deadline, quiet when it succeeds and loud when it fails.
+//!
+//! Called by `check`. Success prints one line and the summaries of the test runners; failure prints all that
+//! the command said. Every process that a step starts carries a mark in its environment, so that a step that
+//! outlives its deadline can be ended as a whole and what is left at the end can be found.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::remains;
+
+/// How often a running step is looked at.
+const POLL: Duration = Duration::from_millis(20);
+
+/// What the steps of one run share.
+pub struct Run {
+    /// The folder of the workspace.
+    pub root: PathBuf,
+    /// Where cargo builds.
+    pub target: PathBuf,
+    /// The value of [`remains::MARK`] in everything that this run starts.
+    pub mark: String,
+}
+
+/// What a step prints when it succeeds, beside its one line.
+#[derive(Clone, Copy)]
+pub enum Summary {
+    /// Nothing more.
+    None,
+    /// The summary lines of the test runners. A step without one fails: it has tested nothing.
+    Tests,
+    /// The last line of the output.
+    LastLine,
+}
+
+/// A command with a name and a deadline.
+pub struct Step {
+    /// What the line says.
+    pub name: String,
+    /// The arguments of cargo.
+    pub arguments: Vec<String>,
+    /// Added to the environment.
+    pub environment: Vec<(&'static str, String)>,
+    /// When the step is ended and counts as failed.
+    pub deadline: Duration,
+    /// What is printed on success.
+    pub summary: Summary,
+}
+
+impl Step {
+    /// A step that runs cargo.
+    pub fn cargo(name: &str, arguments: &[&str], deadline: Duration, summary: Summary) -> Self {
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        Self { name: name.to_owned(), arguments, environment: Vec::new(), deadline, summary }
+    }
+
+    /// The same step with one more variable.
+    pub fn with(mut self, key: &'static str, value: impl Into<String>) -> Self {
+        self.environment.push((key, value.into()));
+        self
+    }
+
+    /// Runs the step and prints its result. True when it succeeded.
+    pub fn run(&self, run: &Run) -> bool {
+        let started = Instant::now();
+        let result = self.execute(run);
+        let elapsed = started.elapsed();
+        let verdict = match &result {
+            Ok((Some(status), output)) if status.success() => self.summary.of(output),
+            Ok((Some(status), _)) => Err(format!("it ended with {status}")),
+            Ok((None, _)) => Err(format!("it was ended after its deadline of {} s", self.deadline.as_secs())),
+            Err(error) => Err(format!("it did not run: {error}")),
+        };
+        match verdict {
+            Ok(lines) => {
+                report_ok(&self.name, elapsed);
+                for line in lines {
+                    println!("    {line}");
+                }
+                true
+            }
+            Err(reason) => {
+                if let Ok((_, output)) = &result {
+                    println!("{output}");
+                }
+                report_failure(&self.name, elapsed, &reason);
+                println!("      to repeat: {}", self.command_line());
+                false
+            }
+        }
+    }
+
+    fn execute(&self, run: &Run) -> io::Result<(Option<ExitStatus>, String)> {
+        let folder = run.target.join("check");
+        fs::create_dir_all(&folder)?;
+        let log = folder.join(format!("{}.log", self.name.replace([' ', '/'], "-")));
+        let file = File::create(&log)?;
+        let mut command = Command::new(cargo_program());
+        command.args(&self.arguments).current_dir(&run.root);
+        command.env(remains::MARK, &run.mark).env("CARGO_TERM_COLOR", "never");
+        command.env("TMPDIR", remains::temporary_folder(&run.target)?);
+        command.envs(self.environment.iter().map(|(key, value)| (key, value)));
+        // Both streams go to one file, in the order in which they were written.
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let mut child = command.spawn()?;
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break Some(status);
+            }
+            if started.elapsed() > self.deadline {
+                // The runner first, or it would start the next test while we end this one.
+                child.kill()?;
+                child.wait()?;
+                remains::end_marked(&run.mark);
+                break None;
+            }
+            std::thread::sleep(POLL);
+        };
+        let output = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+        Ok((status, output))
+    }
+
+    fn command_line(&self) -> String {
+        let variables = self.environment.iter().map(|(key, value)| format!("{key}='{value}' "));
+        let quoted = self
+            .arguments
+            .iter()
+            .map(|argument| if argument.contains([' ', '(']) { format!("'{argument}'") } else { argument.clone() });
+        format!("{}cargo {}", variables.collect::<String>(), quoted.collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl Summary {
+    fn of(self, output: &str) -> Result<Vec<&str>, String> {
+        let mut lines = output.lines().map(str::trim);
+        let found: Vec<&str> = match self {
+            Self::None => Vec::new(),
+            Self::Tests => {
+                lines.filter(|line| line.starts_with("Summary [") || line.starts_with("test result:")).collect()
+            }
+            Self::LastLine => lines.rfind(|line| !line.is_empty()).into_iter().collect(),
+        };
+        if found.is_empty() && !matches!(self, Self::None) {
+            return Err("it printed no summary".to_owned());
+        }
+        Ok(found)
+    }
+}
+
+/// Prints the line of a step that succeeded.
+pub fn report_ok(name: &str, elapsed: Duration) {
+    println!("ok    {name:<28} {:>6.1}s", elapsed.as_secs_f64());
+}
+
+/// Prints the line of a step that failed.
+pub fn report_failure(name: &str, elapsed: Duration, reason: &str) {
+    println!("FAILED  {name}  {:.1}s: {reason}", elapsed.as_secs_f64());
+}
+
+/// The cargo that runs us, so that one toolchain does everything.
+pub fn cargo_program() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_in(name: &str) -> Run {
+        let target = std::env::temp_dir().join(format!("xtask-{name}-{}", std::process::id()));
+        Run { root: std::env::temp_dir(), target, mark: format!("test-{name}-{}", std::process::id()) }
+    }
+
+    #[test]
+    fn the_summaries_of_both_test_runners_are_kept() {
+        let output =
+            "noise\n     Summary [   0.1s] 3 tests run: 3 passed, 0 skipped\ntest result: ok. 2 passed; 0 failed\n";
+        let lines = Summary::Tests.of(output).expect("the output has two summaries");
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].ends_with("3 passed, 0 skipped"));
+    }
+
+    #[test]
+    fn a_test_step_without_a_summary_fails() {
+        assert!(Summary::Tests.of("Compiling\n").is_err());
+        assert!(Summary::None.of("").is_ok());
+        assert_eq!(Summary::LastLine.of("a\nb\n\n"), Ok(vec!["b"]));
+    }
+
+    #[test]
+    fn a_step_succeeds_and_fails_with_its_command() {
+        let run = run_in("exit");
+        let minute = Duration::from_secs(60);
+        assert!(Step::cargo("good", &["--version"], minute, Summary::LastLine).run(&run));
+        assert!(!Step::cargo("bad", &["no-such-command"], minute, Summary::None).run(&run));
+        std::fs::remove_dir_all(&run.target).expect("the folder was made by the steps");
+    }
+
+    #[test]
+    fn a_step_past_its_deadline_is_ended_and_fails() {
+        let run = run_in("deadline");
+        assert!(!Step::cargo("late", &["--list"], Duration::ZERO, Summary::None).run(&run));
+        std::fs::remove_dir_all(&run.target).expect("the folder was made by the step");
+    }
+
+    #[test]
+    fn a_command_line_can_be_pasted() {
+        let step = Step::cargo("x", &["nextest", "run", "-E", "test(loom_)"], POLL, Summary::None)
+            .with("RUSTFLAGS", "--cfg loom");
+        assert_eq!(step.command_line(), "RUSTFLAGS='--cfg loom' cargo nextest run -E 'test(loom_)'");
+    }
+}
