@@ -21,6 +21,8 @@ use crate::reference::Ref;
 
 /// Tasks and calls of one process that have not ended; a submit beyond waits for one to end.
 pub const TASKS_PENDING_MAX: usize = 10_000_000;
+/// Objects that one process may have open; a put beyond is refused.
+pub const OBJECTS_OPEN_MAX: usize = 100_000_000;
 /// How long an explanation may take before it is given up.
 const EXPLAIN_WAIT: Duration = Duration::from_secs(2);
 
@@ -131,9 +133,9 @@ impl Runtime {
         });
         let (id, returns) = (spec.id, spec.returns);
         let (id, event) = if repeated { self.adopt(spec)? } else { (id, Event::Submitted(spec)) };
-        let pending = self.process.own(event);
+        let open = self.process.own(event);
         let refs = (0..returns).map(|index| Ref::counted(&self.process, ObjectId::result(id, index))).collect();
-        if pending >= TASKS_PENDING_MAX {
+        if open.tasks >= TASKS_PENDING_MAX {
             self.wait_for_room()?;
         }
         Ok(refs)
@@ -221,8 +223,15 @@ impl Runtime {
             }
         }
         let value = self.process.store_value(&value)?;
-        self.process.own(Event::Put { object, digest, value, recorded: false });
-        Ok(Ref::counted(&self.process, object))
+        let open = self.process.own(Event::Put { object, digest, value, recorded: false });
+        let put = Ref::counted(&self.process, object);
+        if open.objects > OBJECTS_OPEN_MAX {
+            // The handle goes with the error, and the object with it.
+            return Err(Error::StoreFull(format!(
+                "{OBJECTS_OPEN_MAX} objects are open in this process; drop some references"
+            )));
+        }
+        Ok(put)
     }
 
     /// The bytes of an object, waiting until there is a value.

@@ -79,6 +79,14 @@ pub struct Process {
     this: Weak<Process>,
 }
 
+/// What an owner has open: its bounds are checked by those who add to it.
+pub(crate) struct Open {
+    /// Tasks and calls that have not ended.
+    pub(crate) tasks: usize,
+    /// Objects that it owns or borrows.
+    pub(crate) objects: usize,
+}
+
 /// Who drains the doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lead {
@@ -212,16 +220,16 @@ impl Process {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Feeds the owner and carries out what it wants. Gives the number of its pending tasks.
+    /// Feeds the owner and carries out what it wants. Tells how much it has open after that.
     #[inline]
-    pub(crate) fn own(&self, event: owner::Event) -> usize {
+    pub(crate) fn own(&self, event: owner::Event) -> Open {
         let mut inner = self.lock();
         if inner.lead != Lead::Caller && self.doorbell.is_ready() {
             self.drain(&mut inner);
         }
         self.step_owner(&mut inner, event);
         self.flush(&mut inner);
-        inner.owner.pending()
+        Open { tasks: inner.owner.pending(), objects: inner.owner.object_count() }
     }
 
     /// The end: every wait returns, every later call is an error.
