@@ -39,7 +39,7 @@ pub const CHECK: Budget = Budget {
 /// Before landing.
 pub const CI: Budget = Budget {
     name: "ci",
-    seeds: 20_000,
+    seeds: 80_000,
     simulation: Duration::from_secs(300),
     preemptions: 3,
     cases: 256,

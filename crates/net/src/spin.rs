@@ -37,8 +37,11 @@ const PROBE_EVERY: u32 = 64;
 /// its core.
 const PREEMPTED_NS: u64 = 30_000;
 /// How long not to spin after that: doubled each time up to the maximum.
-const BACKOFF_MIN_NS: u64 = 1_000_000;
-const BACKOFF_MAX_NS: u64 = 64_000_000;
+const BACKOFF_MIN_NS: u64 = 100_000;
+const BACKOFF_MAX_NS: u64 = 16_000_000;
+/// This long without another one, and the next starts small again. Our own node takes a core for a moment every few
+/// milliseconds of full traffic, and that is no reason to stop for longer; lasting load shows in the census too.
+const PEACE_NS: u64 = 1_000_000;
 /// Polls between two looks at the clock.
 const POLLS: u32 = 4;
 
@@ -159,8 +162,7 @@ impl SpinPolicy {
 
     #[cold]
     fn back_off(&mut self, now: u64) {
-        // The first one after a long peace starts small again.
-        let peaceful = now > self.resume_at_ns + BACKOFF_MAX_NS;
+        let peaceful = now > self.resume_at_ns + PEACE_NS;
         self.backoff_ns = if peaceful { BACKOFF_MIN_NS } else { (self.backoff_ns * 2).min(BACKOFF_MAX_NS) };
         self.resume_at_ns = now + self.backoff_ns;
     }

@@ -132,6 +132,8 @@ pub(crate) struct Inner {
     lead: Lead,
     /// Counts tasks run and messages drained, for the pump to see progress.
     progress: u64,
+    /// Messages drained while no caller led: the pump's business.
+    strays: u64,
     /// What `progress` was when a waiting thread last looked around.
     rested_at: u64,
     pump_ticks: bool,
@@ -184,6 +186,7 @@ impl Process {
             ready: Vec::new(),
             lead: Lead::Pump,
             progress: 0,
+            strays: 0,
             rested_at: 0,
             pump_ticks: false,
             waiters: HashMap::new(),

@@ -212,7 +212,8 @@ impl Cluster {
             Happening::NodeTicked => {
                 self.node_tick = None;
                 self.step_node(node::Event::Ticked);
-                self.arm_node();
+                // A node that wakes reads its rings, whatever woke it.
+                self.wake_node();
             }
             Happening::Born(process) => self.born(process),
             Happening::Killed(process) => self.kill(process, DeathCause::Signalled(9)),

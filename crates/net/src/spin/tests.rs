@@ -74,7 +74,7 @@ fn long_waits_are_slept_through_but_probed_now_and_then() {
 fn a_preempted_spinner_stays_away_for_longer_each_time() {
     let mut policy = SpinPolicy::new(SpinMode::Adaptive);
     let (fabric, _) = fabric_and_slot();
-    policy.back_off(BACKOFF_MAX_NS + 1);
+    policy.back_off(PEACE_NS + 1);
     let first = policy.resume_at_ns;
     assert_eq!(policy.refuse(&fabric, first - 1), Some(SpinOutcome::NoSpareCore));
     policy.back_off(first);

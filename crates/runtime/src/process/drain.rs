@@ -6,7 +6,7 @@ use bireme_core::message::{FromNode, Peer, ToNode};
 use bireme_core::{owner, worker};
 use bireme_net::{Connection, RingSpan, SlotId};
 
-use super::{Inner, LinkEnd, NODE_CONNECTION, Process};
+use super::{Inner, Lead, LinkEnd, NODE_CONNECTION, Process};
 use crate::link::{Incoming, Outgoing};
 
 impl Process {
@@ -25,6 +25,9 @@ impl Process {
         }
         inner.ready = ready;
         inner.progress += count as u64;
+        if inner.lead != Lead::Caller {
+            inner.strays += count as u64;
+        }
         self.flush(inner);
         count
     }

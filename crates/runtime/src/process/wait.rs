@@ -240,7 +240,7 @@ pub(super) fn start_pump(process: &Arc<Process>) -> Result<(), Error> {
 
 fn pump(process: &Process) {
     crate::thread::nap_exactly();
-    let (mut seen, mut quiet) = (0, 0);
+    let (mut seen, mut strays, mut quiet) = (0, 0, 0);
     loop {
         let mut inner = process.lock();
         if process.is_over() {
@@ -260,9 +260,10 @@ fn pump(process: &Process) {
             process.step_owner(&mut inner, owner::Event::Ticked);
             process.flush(&mut inner);
         }
-        let streaming = inner.progress - seen >= STREAM_MESSAGES;
-        quiet = if inner.progress == seen { quiet + 1 } else { 0 };
-        seen = inner.progress;
+        // What a caller reads itself is none of the pump's business: it must not take a core from a caller that spins.
+        let streaming = inner.strays - strays >= STREAM_MESSAGES;
+        quiet = if streaming { 0 } else { quiet + 1 };
+        (seen, strays) = (inner.progress, inner.strays);
         inner.pump_ticks = quiet < QUIET_TICKS_MAX;
         let timeout = if inner.pump_ticks {
             TICK

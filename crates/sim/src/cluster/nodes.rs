@@ -14,6 +14,8 @@ use crate::planted::Planted;
 const BIRTH_US: u64 = 500;
 /// The node's deadline is looked at no more often than this.
 const NODE_TICK_US_MIN: u64 = 500;
+/// The node looks at least so often, as its shell does.
+const NODE_SLEEP_US_MAX: u64 = 500_000;
 
 impl Cluster {
     pub(super) fn step_node(&mut self, event: node::Event) {
@@ -161,7 +163,8 @@ impl Cluster {
     }
 
     pub(super) fn arm_node(&mut self) {
-        let Some(deadline) = self.node.deadline() else { return };
+        let sleep_end = self.now.plus_us(NODE_SLEEP_US_MAX);
+        let deadline = self.node.deadline().map_or(sleep_end, |due| due.min(sleep_end));
         let at = deadline.max(self.now.plus_us(NODE_TICK_US_MIN));
         if self.node_tick.is_none_or(|armed| armed > at) {
             self.node_tick = Some(at);
