@@ -204,6 +204,8 @@ struct Lease {
     id: LeaseId,
     worker: ProcessId,
     in_flight: VecDeque<TaskId>,
+    /// Those among them that were sent ahead of their dependencies: they can run nowhere else.
+    chained: BTreeSet<TaskId>,
     blocked: bool,
     reclaim: bool,
     taking_back: bool,

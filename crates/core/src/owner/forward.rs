@@ -51,6 +51,7 @@ impl Owner {
             return false;
         }
         seat.in_flight.push_back(task);
+        seat.chained.insert(task);
         entry.state = TaskState::Sent { lease, worker };
         self.waiting -= 1;
         let mut ahead = Vec::new();

@@ -5,6 +5,8 @@
 //! not queued behind each other. When a worker falls idle while another still has unstarted tasks, half of those are
 //! taken back.
 
+use std::collections::BTreeSet;
+
 use super::{Effect, Lease, Owner, Pool};
 use crate::failure::Failure;
 use crate::id::{LeaseId, ProcessId, TaskId};
@@ -28,6 +30,13 @@ const DEPTH_UNKNOWN: usize = 2;
 pub const LEASE_IDLE_US: u64 = 1_000_000;
 /// Leases that one owner asks for at a time, at most; more are asked for as these come.
 pub const LEASES_WANTED_MAX: u32 = 1_024;
+
+impl Lease {
+    /// Tasks that another worker could run as well.
+    fn movable(&self) -> usize {
+        self.in_flight.len() - self.chained.len().min(self.in_flight.len())
+    }
+}
 
 impl Pool {
     pub(super) fn depth(&self) -> usize {
@@ -54,7 +63,7 @@ impl Pool {
     /// When a queue that does not move should be looked at again.
     pub(super) fn stuck_at(&self) -> Option<Tick> {
         let idle = self.leases.iter().any(|l| l.in_flight.is_empty() && !l.blocked && !l.reclaim);
-        let queues = self.leases.iter().filter(|l| idle && l.in_flight.len() >= 2 && !l.taking_back);
+        let queues = self.leases.iter().filter(|l| idle && l.movable() >= 2 && !l.taking_back);
         queues.map(|l| l.moved_at.plus_us(STUCK_US)).min()
     }
 
@@ -129,7 +138,7 @@ impl Owner {
     /// Tells the node how many more leases this shape could use, when that changed enough to matter.
     fn ask_for_leases(&mut self, pool: usize, _now: Tick, effects: &mut Vec<Effect>) {
         let p = &self.pools[pool];
-        let ahead: usize = p.leases.iter().map(|l| l.in_flight.len().saturating_sub(1)).sum();
+        let ahead: usize = p.leases.iter().map(|l| l.movable().saturating_sub(1)).sum();
         let useful = (p.ready.len() + ahead).min(LEASES_WANTED_MAX as usize) as u32;
         // Asking costs a message: only for the first task, when the wish is spent, or when it has grown a lot. A wish that
         // has become void is withdrawn when the owner has time (`return_idle_leases`).
@@ -167,6 +176,7 @@ impl Owner {
             id: lease,
             worker,
             in_flight: Default::default(),
+            chained: BTreeSet::new(),
             blocked: false,
             reclaim: false,
             taking_back: false,
@@ -204,6 +214,9 @@ impl Owner {
             lease.in_flight.pop_front();
         } else {
             lease.in_flight.retain(|t| *t != task);
+        }
+        if !lease.chained.is_empty() {
+            lease.chained.remove(&task);
         }
         lease.blocked = false;
         lease.moved_at = now;
@@ -245,7 +258,7 @@ impl Owner {
         let packed = p.packed();
         let movable = |lease: &Lease| {
             let stuck = now.since_us(lease.moved_at) >= STUCK_US;
-            !lease.taking_back && lease.in_flight.len() >= 2 && (lease.in_flight.len() > 2 * packed || stuck)
+            !lease.taking_back && lease.movable() >= 2 && (lease.movable() > 2 * packed || stuck)
         };
         let Some(fullest) = p.leases.iter_mut().filter(|l| movable(l)).max_by_key(|l| l.in_flight.len()) else {
             return;
@@ -269,7 +282,9 @@ impl Owner {
         if let Some(l) = self.pools[pool].lease_mut(lease) {
             l.taking_back = false;
             l.blocked |= blocked;
-            l.in_flight.retain(|t| !tasks.contains(t));
+            let gone: BTreeSet<TaskId> = tasks.iter().copied().collect();
+            l.in_flight.retain(|t| !gone.contains(t));
+            l.chained.retain(|t| !gone.contains(t));
             if l.in_flight.is_empty() {
                 // A block can cross the reply that ended it.
                 l.blocked = false;
