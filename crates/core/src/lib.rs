@@ -17,6 +17,7 @@ pub mod node;
 pub mod owner;
 pub mod record;
 pub mod resources;
+pub mod route;
 pub mod spec;
 pub mod time;
 pub mod value;

@@ -295,7 +295,7 @@ impl Owner {
             actors: IdMap::default(),
             questions: BTreeMap::new(),
             // The upper half of the numbers; the shell's own questions use the lower half.
-            next_request: 1 << 63,
+            next_request: crate::route::OWNER_REQUESTS,
             lent_to: BTreeMap::new(),
             borrowed_from: BTreeMap::new(),
             departed: BTreeMap::new(),

@@ -3,6 +3,7 @@
 use bireme_core::failure::Death;
 use bireme_core::id::ProcessId;
 use bireme_core::message::{FromNode, Peer, ToNode};
+use bireme_core::route::Hearer;
 use bireme_core::{owner, worker};
 use bireme_net::{Connection, RingSpan, SlotId};
 
@@ -55,6 +56,14 @@ impl Process {
     }
 
     fn hear_node(&self, inner: &mut Inner, message: FromNode) {
+        match message.hearer() {
+            Hearer::Worker => self.step_worker(inner, worker::Event::FromNode(message)),
+            Hearer::Owner => self.step_owner(inner, owner::Event::FromNode(message)),
+            Hearer::Shell => self.hear(inner, message),
+        }
+    }
+
+    fn hear(&self, inner: &mut Inner, message: FromNode) {
         match message {
             FromNode::LinkOpened { peer, connection, peer_connection, incoming, outgoing, capacity } => {
                 let rings = (incoming, outgoing, capacity);
@@ -67,25 +76,13 @@ impl Process {
                 }
                 self.tell_node(inner, &ToNode::Flushed { dead });
             }
-            FromNode::LeaseOpened { .. }
-            | FromNode::LeaseClosed { .. }
-            | FromNode::Construct { .. }
-            | FromNode::Retire => self.step_worker(inner, worker::Event::FromNode(message)),
             FromNode::ActorFound { request, .. }
             | FromNode::ObjectCreated { request, .. }
             | FromNode::Located { request, .. }
             | FromNode::Explained { request, .. }
+            | FromNode::Adopted { request, .. }
             | FromNode::State { request, .. } => inner.answer(request, message),
-            FromNode::Adopted { request, .. } if request < 1 << 63 => inner.answer(request, message),
-            FromNode::Adopted { .. }
-            | FromNode::Granted { .. }
-            | FromNode::Infeasible { .. }
-            | FromNode::Reclaim { .. }
-            | FromNode::ActorCreated { .. }
-            | FromNode::ActorAt { .. }
-            | FromNode::ActorRestarting { .. }
-            | FromNode::ActorDead { .. }
-            | FromNode::Resolved { .. } => self.step_owner(inner, owner::Event::FromNode(message)),
+            _ => {}
         }
     }
 
@@ -162,17 +159,9 @@ impl Process {
     }
 
     fn hear_peer(&self, inner: &mut Inner, peer: ProcessId, message: Peer) {
-        match message {
-            Peer::Run { .. } | Peer::RunAfter { .. } | Peer::TakeBack { .. } | Peer::Cancel { .. } => {
-                self.step_worker(inner, worker::Event::FromPeer { peer, message });
-            }
-            Peer::Reply { .. }
-            | Peer::Returned { .. }
-            | Peer::Resolve { .. }
-            | Peer::Resolved { .. }
-            | Peer::Lent { .. }
-            | Peer::GiveBack { .. }
-            | Peer::CancelObject { .. } => self.step_owner(inner, owner::Event::FromPeer { peer, message }),
+        match message.hearer() {
+            Hearer::Worker => self.step_worker(inner, worker::Event::FromPeer { peer, message }),
+            Hearer::Owner | Hearer::Shell => self.step_owner(inner, owner::Event::FromPeer { peer, message }),
         }
     }
 

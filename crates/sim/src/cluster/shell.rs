@@ -5,13 +5,11 @@ use bireme_core::id::{ObjectId, ProcessId};
 use bireme_core::message::{FromNode, NodeBound, Peer, ToNode};
 use bireme_core::owner::{self, Effect};
 use bireme_core::record::Record;
+use bireme_core::route::Hearer;
 use bireme_core::worker;
 
 use super::{Cluster, Happening};
 use crate::planted::Planted;
-
-/// Questions of the shell have numbers below this; those of the owner are above.
-pub(super) const OWNER_REQUESTS: u64 = 1 << 63;
 
 impl Cluster {
     pub(super) fn write(&mut self, from: ProcessId, to: ProcessId, frame: Vec<u8>) {
@@ -72,6 +70,14 @@ impl Cluster {
     }
 
     fn hear_node(&mut self, process: ProcessId, message: FromNode) {
+        match message.hearer() {
+            Hearer::Worker => self.step_worker(process, worker::Event::FromNode(message)),
+            Hearer::Owner => self.step_owner(process, owner::Event::FromNode(message)),
+            Hearer::Shell => self.hear(process, message),
+        }
+    }
+
+    fn hear(&mut self, process: ProcessId, message: FromNode) {
         match message {
             FromNode::LinkOpened { peer, .. } => {
                 let Some(entry) = self.processes.get_mut(&process) else { return };
@@ -85,42 +91,16 @@ impl Cluster {
                 links.into_iter().for_each(|peer| self.drain_peer(process, peer));
                 self.tell_node(process, &ToNode::Flushed { dead });
             }
-            FromNode::LeaseOpened { .. }
-            | FromNode::LeaseClosed { .. }
-            | FromNode::Construct { .. }
-            | FromNode::Retire => self.step_worker(process, worker::Event::FromNode(message)),
-            FromNode::Adopted { request, adoption, attempt } if request < OWNER_REQUESTS => {
-                self.answer_thread(process, request, adoption, attempt);
-            }
-            FromNode::Adopted { .. }
-            | FromNode::Granted { .. }
-            | FromNode::Infeasible { .. }
-            | FromNode::Reclaim { .. }
-            | FromNode::ActorCreated { .. }
-            | FromNode::ActorAt { .. }
-            | FromNode::ActorRestarting { .. }
-            | FromNode::ActorDead { .. }
-            | FromNode::Resolved { .. } => self.step_owner(process, owner::Event::FromNode(message)),
-            FromNode::ActorFound { .. }
-            | FromNode::ObjectCreated { .. }
-            | FromNode::Located { .. }
-            | FromNode::State { .. }
-            | FromNode::Explained { .. } => {}
+            FromNode::Adopted { request, adoption, attempt } => self.answer_thread(process, request, adoption, attempt),
+            // Nobody here asks the other questions.
+            _ => {}
         }
     }
 
     fn hear_peer(&mut self, process: ProcessId, peer: ProcessId, message: Peer) {
-        match message {
-            Peer::Run { .. } | Peer::RunAfter { .. } | Peer::TakeBack { .. } | Peer::Cancel { .. } => {
-                self.step_worker(process, worker::Event::FromPeer { peer, message });
-            }
-            Peer::Reply { .. }
-            | Peer::Returned { .. }
-            | Peer::Resolve { .. }
-            | Peer::Resolved { .. }
-            | Peer::Lent { .. }
-            | Peer::GiveBack { .. }
-            | Peer::CancelObject { .. } => self.step_owner(process, owner::Event::FromPeer { peer, message }),
+        match message.hearer() {
+            Hearer::Worker => self.step_worker(process, worker::Event::FromPeer { peer, message }),
+            Hearer::Owner | Hearer::Shell => self.step_owner(process, owner::Event::FromPeer { peer, message }),
         }
     }
 

@@ -1,0 +1,64 @@
+//! Which machine of a process hears which message, said once for every shell.
+
+use crate::message::{FromNode, Peer, RequestId};
+
+/// Questions numbered from here on are the owner machine's own; smaller numbers belong to threads that wait in the shell.
+pub const OWNER_REQUESTS: RequestId = 1 << 63;
+
+/// Who a message is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hearer {
+    /// The machine that submits.
+    Owner,
+    /// The machine that runs.
+    Worker,
+    /// The shell itself: links, deaths, answers to its threads.
+    Shell,
+}
+
+impl Peer {
+    /// Who this is for.
+    pub fn hearer(&self) -> Hearer {
+        match self {
+            Peer::Run { .. } | Peer::RunAfter { .. } | Peer::TakeBack { .. } | Peer::Cancel { .. } => Hearer::Worker,
+            Peer::Reply { .. }
+            | Peer::Returned { .. }
+            | Peer::Resolve { .. }
+            | Peer::Resolved { .. }
+            | Peer::Lent { .. }
+            | Peer::GiveBack { .. }
+            | Peer::CancelObject { .. } => Hearer::Owner,
+        }
+    }
+}
+
+impl FromNode {
+    /// Who this is for.
+    pub fn hearer(&self) -> Hearer {
+        match self {
+            FromNode::LeaseOpened { .. }
+            | FromNode::LeaseClosed { .. }
+            | FromNode::Construct { .. }
+            | FromNode::Retire => Hearer::Worker,
+            FromNode::Adopted { request, .. } if *request < OWNER_REQUESTS => Hearer::Shell,
+            FromNode::Adopted { .. }
+            | FromNode::Granted { .. }
+            | FromNode::Infeasible { .. }
+            | FromNode::Reclaim { .. }
+            | FromNode::ActorCreated { .. }
+            | FromNode::ActorAt { .. }
+            | FromNode::ActorRestarting { .. }
+            | FromNode::ActorDead { .. }
+            | FromNode::Resolved { .. } => Hearer::Owner,
+            // Deaths concern both machines, after the shell has read what the dead had sent.
+            FromNode::ProcessDied(_)
+            | FromNode::LinkOpened { .. }
+            | FromNode::Flush { .. }
+            | FromNode::ActorFound { .. }
+            | FromNode::ObjectCreated { .. }
+            | FromNode::Located { .. }
+            | FromNode::State { .. }
+            | FromNode::Explained { .. } => Hearer::Shell,
+        }
+    }
+}
