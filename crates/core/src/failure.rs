@@ -17,6 +17,8 @@ pub struct Death {
     pub cause: DeathCause,
     /// The last lines that it wrote to standard error.
     pub stderr_tail: String,
+    /// The most memory that it had at one time; 0 when unknown.
+    pub memory_peak_bytes: u64,
     /// The task for whose sake the node ended it (a forced cancel); other tasks there are not to blame.
     pub culprit: Option<TaskId>,
 }
@@ -56,6 +58,9 @@ impl fmt::Display for DeathCause {
 impl fmt::Display for Death {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (pid {}) {}", self.process, self.pid, self.cause)?;
+        if self.memory_peak_bytes > 0 {
+            write!(f, " (it had {} MiB of memory at most)", self.memory_peak_bytes >> 20)?;
+        }
         if !self.stderr_tail.is_empty() {
             write!(f, "; last lines on its standard error:\n{}", self.stderr_tail.trim_end())?;
         }
@@ -81,6 +86,25 @@ pub fn signal_name(signal: i32) -> &'static str {
     }
 }
 
+/// An exception of an interpreted language.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Raised {
+    /// The task.
+    pub task: TaskId,
+    /// The function's name.
+    pub name: String,
+    /// The exception's type and the types that it derives from, most special first.
+    pub type_names: Vec<String>,
+    /// The exception's text.
+    pub message: String,
+    /// Where it was raised, in the words of the language.
+    pub traceback: String,
+    /// The process that ran the task.
+    pub pid: u32,
+    /// The exception itself, in the front end's encoding; empty when it could not be encoded.
+    pub exception: Vec<u8>,
+}
+
 /// Why there is no value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Failure {
@@ -95,6 +119,8 @@ pub enum Failure {
         /// The error's text.
         message: String,
     },
+    /// The user's function raised an exception of an interpreted language.
+    Raised(Box<Raised>),
     /// The user's function panicked.
     Panicked {
         /// The task.
@@ -150,6 +176,13 @@ pub enum Failure {
         /// What there is.
         available: String,
     },
+    /// Another actor has the name.
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Who has it.
+        holder: ActorId,
+    },
     /// The worker does not know the function.
     UnknownFunction {
         /// The task.
@@ -169,6 +202,13 @@ pub enum Failure {
         /// The store's own words.
         reason: String,
     },
+    /// The stream has no such item: it has ended.
+    StreamEnded {
+        /// The streaming task.
+        task: TaskId,
+        /// How many items there are.
+        items: u32,
+    },
     /// The runtime ended first.
     ShutDown,
 }
@@ -178,6 +218,9 @@ impl Failure {
     pub fn matches(&self, wanted: &[String]) -> bool {
         let (type_name, message) = match self {
             Failure::Returned { type_name, message, .. } => (type_name.as_str(), message.as_str()),
+            Failure::Raised(raised) => {
+                return wanted.iter().any(|w| w == "*" || raised.type_names.iter().any(|name| name == w));
+            }
             Failure::Panicked { message, .. } => ("panic", message.as_str()),
             Failure::WorkerDied { .. }
             | Failure::Cancelled { .. }
@@ -185,9 +228,11 @@ impl Failure {
             | Failure::OwnerDied { .. }
             | Failure::ObjectLost { .. }
             | Failure::Infeasible { .. }
+            | Failure::NameTaken { .. }
             | Failure::UnknownFunction { .. }
             | Failure::TypeMismatch { .. }
             | Failure::StoreFull { .. }
+            | Failure::StreamEnded { .. }
             | Failure::ShutDown => return false,
         };
         wanted
@@ -201,6 +246,11 @@ impl fmt::Display for Failure {
         match self {
             Failure::Returned { task, name, type_name, message } => {
                 write!(f, "{name} ({task}) returned an error: {message} [{type_name}]")
+            }
+            Failure::Raised(raised) => {
+                let Raised { task, name, type_names, message, .. } = &**raised;
+                let type_name = type_names.first().map_or("an exception", String::as_str);
+                write!(f, "{name} ({task}) raised {type_name}: {message}")
             }
             Failure::Panicked { task, name, message, location } => {
                 write!(f, "{name} ({task}) panicked at {location}: {message}")
@@ -220,6 +270,9 @@ impl fmt::Display for Failure {
                     "a task asks for {asked}, but the machine has only {available}; ask for less or start with more"
                 )
             }
+            Failure::NameTaken { name, holder } => {
+                write!(f, "the name {name:?} belongs to {holder}; choose another or find that one")
+            }
             Failure::UnknownFunction { task, name } => {
                 write!(f, "{name} ({task}) is not registered in the worker; is it the same executable?")
             }
@@ -227,6 +280,7 @@ impl fmt::Display for Failure {
                 write!(f, "expected a value of type {expected}, found one of type {found}")
             }
             Failure::StoreFull { reason } => write!(f, "the value could not be stored: {reason}"),
+            Failure::StreamEnded { task, items } => write!(f, "the stream of {task} ended after {items} items"),
             Failure::ShutDown => write!(f, "the runtime was shut down"),
         }
     }

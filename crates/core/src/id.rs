@@ -77,6 +77,8 @@ impl fmt::Debug for TaskId {
 /// The counter's part of a task id.
 const COUNTER_MASK: u128 = (1 << 48) - 1;
 const PUT: u64 = 1 << 63;
+/// Distance of a task's results in hash tables: more than the siblings that are likely to be there together.
+const RESULT_STRIDE: u128 = 1_000_003;
 
 /// An object: a result of a task, or a value put by one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -90,6 +92,18 @@ impl ObjectId {
     #[inline]
     pub fn result(task: TaskId, index: u32) -> Self {
         Self { task, index: u64::from(index) }
+    }
+
+    /// The `index`-th item of the stream that `task` yields; its end is result 0.
+    #[inline]
+    pub fn item(task: TaskId, index: u32) -> Self {
+        Self { task, index: u64::from(index) + 1 }
+    }
+
+    /// Which item this is, when its task is a stream.
+    #[inline]
+    pub fn item_index(self) -> Option<u32> {
+        u32::try_from(self.index.checked_sub(1)?).ok()
     }
 
     /// The `counter`-th value that `lane` of `task` puts in `epoch`.
@@ -129,7 +143,11 @@ impl std::hash::Hash for ObjectId {
     #[inline]
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         // One number, so that the objects of siblings are neighbours as their tasks are.
-        let counter = u128::from(self.index & 0xff_ffff_ffff);
+        let mut counter = u128::from(self.index & 0xff_ffff_ffff);
+        if !self.is_put() {
+            // The items of one stream must not fall on the results of its siblings.
+            counter = counter.wrapping_mul(RESULT_STRIDE) & COUNTER_MASK;
+        }
         state.write_u128(self.task.0.wrapping_add(counter) ^ (u128::from(self.index >> 40) << 64));
     }
 }

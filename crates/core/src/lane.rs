@@ -3,6 +3,9 @@
 //! Threads of one task have counters of their own, so that a repeated run names the same things the same way whatever
 //! the threads' timing. When a repeated run does something else than the first (another digest under the same id), the
 //! lane opens a new epoch: this and every later id of the lane is different from what the first run made.
+//!
+//! A constructor that ran to its end is over, like any task: the next life of its actor runs in a lane of its own, and what
+//! it makes is new. One that was lost on the way is run again in its lane, and adopts.
 
 use crate::id::{ObjectId, TaskId};
 

@@ -11,6 +11,7 @@
 //! LED-1: an entry stays until its task is finished and every result is freed, then it is dropped: the table holds what
 //! somebody can still ask for, nothing else. LED-2: the first `Finished` of the highest attempt wins.
 
+mod items;
 pub mod snapshot;
 pub mod tables;
 
@@ -51,6 +52,9 @@ impl Ledger {
             Record::Submitted { at, spec } => self.submitted(process, at, spec),
             Record::Started { at, task, attempt } => self.started(process, at, task, attempt),
             Record::Finished { at, task, attempt, values } => self.finished(process, at, task, attempt, values),
+            Record::Yielded { task, attempt, index, value } => {
+                self.yielded(task, attempt, index, value);
+            }
             Record::Put { object, digest, value } => {
                 self.counts.puts += 1;
                 let entry = PutEntry { owner: process, digest, value, freed: false, held: false };
@@ -61,6 +65,9 @@ impl Ledger {
                     }
                     None => self.owned.add(process),
                 }
+            }
+            Record::Freed { object } if self.is_item(object) => {
+                self.free_item(object, false);
             }
             Record::Freed { object } => self.freed(object),
             Record::Settled { task, value } => self.settle(task, value),
@@ -78,6 +85,9 @@ impl Ledger {
             self.owned.remove(entry.owner);
             self.owned.add(process);
             (entry.owner, entry.freed) = (process, 0);
+            if let Some(items) = &mut entry.items {
+                items.change_owner();
+            }
         }
         if spec.attempt > entry.attempt {
             entry.attempt = spec.attempt;
@@ -108,6 +118,11 @@ impl Ledger {
             TaskState::Running { since, .. } => since,
             TaskState::Submitted | TaskState::Finished { .. } => at,
         };
+        if entry.is_stream() && values.first().is_some_and(stopped) {
+            // It had to stop because its owner died: a run that is lost, not one that failed.
+            entry.state = TaskState::Submitted;
+            return;
+        }
         let failed = values.iter().any(|value| value.failure().is_some());
         self.counts.finished += 1;
         self.counts.failed += u64::from(failed);
@@ -160,16 +175,20 @@ impl Ledger {
         }
     }
 
-    /// All rings have been drained once: entries whose spec must have come by now and has not are dropped.
-    pub fn pass(&mut self) {
+    /// All rings have been drained once: entries whose spec must have come by now and has not are dropped. Gives the
+    /// places of values that were dropped with them.
+    pub fn pass(&mut self) -> Vec<Location> {
         self.passes += 1;
         let passes = self.passes;
         let due = self.unnamed.iter().take_while(|(_, seen)| passes - seen > UNNAMED_PASSES_MAX).count();
+        let mut dropped = Vec::new();
         for (task, _) in self.unnamed.drain(..due) {
             if self.tasks.get(&task).is_some_and(|entry| entry.spec.is_none()) {
-                self.tasks.remove(&task);
+                let entry = self.tasks.remove(&task);
+                dropped.extend(entry.and_then(|entry| entry.items).iter().flat_map(|i| i.values()).filter_map(stored));
             }
         }
+        dropped
     }
 
     /// The entry of a task.
@@ -187,7 +206,11 @@ impl Ledger {
         if object.is_put() {
             return self.puts.get(&object).map(|entry| &entry.value);
         }
-        match &self.tasks.get(&object.task())?.state {
+        let entry = self.tasks.get(&object.task())?;
+        if let (Some(items), Some(index)) = (&entry.items, object.item_index()) {
+            return items.value(index);
+        }
+        match &entry.state {
             TaskState::Finished { values, .. } => values.get(object.index() as usize),
             TaskState::Submitted | TaskState::Running { .. } => None,
         }
@@ -234,10 +257,16 @@ impl Ledger {
     /// Makes `process` the owner of record.
     pub fn set_owner(&mut self, object: ObjectId, process: ProcessId) {
         let owner = if object.is_put() {
-            self.puts.get_mut(&object).map(|entry| &mut entry.owner)
+            self.puts.get_mut(&object).map(|entry| {
+                entry.freed = false;
+                &mut entry.owner
+            })
         } else {
             self.tasks.get_mut(&object.task()).map(|entry| {
                 entry.freed = 0;
+                if let Some(items) = &mut entry.items {
+                    items.change_owner();
+                }
                 &mut entry.owner
             })
         };
@@ -258,17 +287,23 @@ impl Ledger {
         }
         let Some(entry) = self.tasks.get_mut(&object.task()) else { return Vec::new() };
         entry.held = held;
-        if entry.is_over() { self.drop_task(object.task()) } else { Vec::new() }
+        let dropped = match &mut entry.items {
+            Some(items) if !held => items.drop_freed(),
+            _ => Vec::new(),
+        };
+        if entry.is_over() { [dropped, self.drop_task(object.task())].concat() } else { dropped }
     }
 
     /// Forgets a task; gives the places of its stored values.
     pub fn drop_task(&mut self, task: TaskId) -> Vec<Location> {
         let Some(entry) = self.tasks.remove(&task) else { return Vec::new() };
         self.owned.remove(entry.owner);
-        match entry.state {
-            TaskState::Finished { values, .. } => values.iter().filter_map(stored).collect(),
-            TaskState::Submitted | TaskState::Running { .. } => Vec::new(),
-        }
+        let items = entry.items.iter().flat_map(|items| items.values());
+        let results = match &entry.state {
+            TaskState::Finished { values, .. } => values.as_slice(),
+            TaskState::Submitted | TaskState::Running { .. } => &[],
+        };
+        results.iter().chain(items).filter_map(stored).collect()
     }
 
     /// Forgets a put; gives its place when it was stored.
@@ -301,14 +336,30 @@ impl Ledger {
         })
     }
 
-    /// The tasks that this worker has finished and whose results contain references. A scan.
+    /// The tasks of which this worker has made results or items that contain references. A scan.
     pub fn referring_results_of(&self, worker: ProcessId) -> Vec<TaskId> {
-        self.tasks.sorted_keys_where(|_, entry| match &entry.state {
-            TaskState::Finished { worker: by, values } => {
-                *by == Some(worker) && values.iter().any(|value| !value.nested.is_empty())
+        let refers = |value: &Value| !value.nested.is_empty();
+        self.tasks.sorted_keys_where(|_, entry| {
+            let items = entry.items.as_ref().is_some_and(|items| items.values().any(refers));
+            match &entry.state {
+                TaskState::Finished { worker: by, values } => {
+                    *by == Some(worker) && (items || values.iter().any(refers))
+                }
+                TaskState::Running { worker: by, .. } => *by == worker && items,
+                TaskState::Submitted => false,
             }
-            TaskState::Submitted | TaskState::Running { .. } => false,
         })
+    }
+
+    /// The values of a task: its results, and the items of a stream.
+    pub fn values_of(&self, task: TaskId) -> impl Iterator<Item = &Value> {
+        let entry = self.tasks.get(&task);
+        let results = match entry.map(|entry| &entry.state) {
+            Some(TaskState::Finished { values, .. }) => values.as_slice(),
+            _ => &[],
+        };
+        let items = entry.and_then(|entry| entry.items.as_ref());
+        results.iter().chain(items.into_iter().flat_map(|items| items.values()))
     }
 
     /// All task ids in order. A sort: for the state tables.
@@ -330,6 +381,11 @@ impl Ledger {
     pub fn recent(&self) -> impl Iterator<Item = &RecentTask> {
         self.recent.iter()
     }
+}
+
+/// Whether the end of a stream says that its owner died.
+pub(crate) fn stopped(end: &Value) -> bool {
+    matches!(end.failure(), Some(Failure::OwnerDied { .. }))
 }
 
 fn stored(value: &Value) -> Option<Location> {

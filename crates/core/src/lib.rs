@@ -19,6 +19,7 @@ pub mod record;
 pub mod resources;
 pub mod route;
 pub mod spec;
+pub mod stream;
 pub mod time;
 pub mod value;
 mod wire;

@@ -5,8 +5,9 @@
 //! requests and the paging of snapshots are the shell's own work; they pass through as [`Effect::Store`].
 //!
 //! Invariants: RES-1 (`leases`): the leases whose tasks run never hold more than the machine has, except for tasks that
-//! resumed, and while there is such a debt no CPU is granted. GRANT-1 (`pool`): a lease or constructor goes only to a
-//! process that has said hello and is not being ended, and never to the process that asked. DEATH-1 (`deaths`): a slot
+//! resumed, and while there is such a debt no CPU is granted. GPU-1 (`gpus`): no GPU is given out more than once. GRANT-1 (`pool`): a lease or constructor goes only to a
+//! process that has said hello and is not being ended, and never to the process that asked. ENV-1 (`pool`): a process that was given to one environment never
+//! serves another. DEATH-1 (`deaths`): a slot
 //! is used again only when every live process has settled the death of its last user.
 
 mod actors;
@@ -15,12 +16,15 @@ mod deaths;
 mod early;
 mod endings;
 mod explain;
+mod gpus;
 mod leases;
 mod loans;
 mod orphans;
 mod pool;
 mod queue;
+mod room;
 mod state;
+mod streams;
 
 #[cfg(test)]
 mod tests;
@@ -33,11 +37,13 @@ pub use self::pool::{Reserved, WorkerState};
 use self::actors::Actors;
 use self::adoption::{Adopter, Question};
 use self::early::{About, Early};
-use self::leases::Lease;
+pub use self::gpus::GPUS_MAX;
+use self::gpus::Gpus;
+use self::leases::{Lease, Wish};
 use self::pool::Pool;
 use self::queue::Queue;
 use crate::failure::Death;
-use crate::id::{LeaseId, ObjectId, ProcessId, TaskId};
+use crate::id::{FunctionKey, LeaseId, ObjectId, ProcessId, TaskId};
 use crate::ledger::Ledger;
 use crate::message::{FromNode, ToNode};
 use crate::record::Record;
@@ -148,6 +154,7 @@ pub struct Node {
     ledger: Ledger,
     free: Resources,
     debt: Amount,
+    gpus: Gpus,
     queue: Queue,
     leases: BTreeMap<LeaseId, Lease>,
     next_lease: u64,
@@ -180,6 +187,8 @@ pub struct Node {
     resolving: BTreeMap<ObjectId, BTreeSet<ProcessId>>,
     /// Entry and generation of stored objects that their owner freed while others have claims.
     freed_but_claimed: BTreeSet<(u32, u32)>,
+    /// Code that drivers and workers published, by its hash; kept as long as the node lives.
+    code: BTreeMap<FunctionKey, Vec<u8>>,
 }
 
 impl Node {
@@ -189,6 +198,7 @@ impl Node {
             ledger: Ledger::default(),
             free: config.total.clone(),
             debt: Amount(0),
+            gpus: Gpus::new(config.total.gpus),
             queue: Queue::default(),
             leases: BTreeMap::new(),
             next_lease: 1,
@@ -209,6 +219,7 @@ impl Node {
             lingering: BTreeMap::new(),
             resolving: BTreeMap::new(),
             freed_but_claimed: BTreeSet::new(),
+            code: BTreeMap::new(),
             config,
         }
     }
@@ -222,7 +233,8 @@ impl Node {
             Event::WorkerSpawned { process, pid } => self.worker_spawned(process, pid),
             Event::WorkerExited(death) => self.worker_exited(death, now, effects),
             Event::Passed => {
-                self.ledger.pass();
+                let dropped = self.ledger.pass();
+                effects.extend(dropped.into_iter().map(Effect::FreeStored));
                 self.pass_questions(effects);
                 self.pass_early(now, effects);
                 self.pass_fading(now, effects);
@@ -256,8 +268,9 @@ impl Node {
         }
         match request {
             ToNode::Hello | ToNode::Goodbye => {}
-            ToNode::WantLeases { pool, resources, count, depth } => {
-                self.want_leases(process, pool, resources, count, depth, now, effects);
+            ToNode::Spent => self.worker_spent(process, now, effects),
+            ToNode::WantLeases { pool, resources, environment, count, depth } => {
+                self.want_leases(process, Wish { pool, resources, environment, count, depth }, now, effects);
             }
             ToNode::ReturnLease { lease } => self.return_lease(process, lease, now, effects),
             ToNode::Blocked { lease } => self.blocked(process, lease, now, effects),
@@ -270,7 +283,9 @@ impl Node {
                 self.ask_about(process, About::Kill { actor, restart }, now, effects);
             }
             ToNode::FindActor { request, name } => self.ask_about(process, About::Find { request, name }, now, effects),
-            ToNode::Adopt { request, object, digest } => self.adopt(process, request, object, digest, effects),
+            ToNode::Adopt { request, object, digest, items } => {
+                self.adopt(Question::new(process, request, object, digest, items), effects);
+            }
             ToNode::Connect { peer } => self.connect(process, peer, effects),
             ToNode::Resolve { object } => self.resolve(process, object, now, effects),
             ToNode::Claim { object, count } => self.claim(process, object, count),
@@ -286,6 +301,22 @@ impl Node {
             | ToNode::FreeObject { .. }
             | ToNode::Locate { .. }
             | ToNode::QueryState { .. }) => effects.push(Effect::Store { process, request }),
+            ToNode::Publish { request, function, code } => {
+                self.code.entry(function).or_insert(code);
+                send(process, FromNode::Published { request }, effects);
+            }
+            ToNode::Lookup { request, function } => {
+                let code = self.code.get(&function).cloned();
+                send(process, FromNode::Code { request, code }, effects);
+            }
+            ToNode::QueryResources { request } => {
+                let row = self.resources_row();
+                send(process, FromNode::Resources { request, row }, effects);
+            }
+            ToNode::QueryNames { request } => {
+                let names = self.actors.names.keys().cloned().collect();
+                send(process, FromNode::Names { request, names }, effects);
+            }
             ToNode::Explain { request, task } => {
                 let text = self.explain(task, now);
                 send(process, FromNode::Explained { request, text }, effects);
@@ -306,11 +337,29 @@ impl Node {
             && self.claims.is_empty()
             && self.inside.is_empty()
             && self.lingering.is_empty();
+        match record {
+            Record::Yielded { task, attempt, index, value } => {
+                self.yielded(task, attempt, index, value, effects);
+                return;
+            }
+            Record::Freed { object } if self.ledger.is_item(object) => {
+                self.item_freed(object, effects);
+                return;
+            }
+            _ => {}
+        }
         if quiet {
             self.ledger.apply(process, record);
             return;
         }
         match &record {
+            Record::Finished { task, values, .. }
+                if values.first().is_some_and(crate::ledger::stopped) && self.ledger.is_stream(*task) =>
+            {
+                let task = *task;
+                self.ledger.apply(process, record);
+                self.stream_stopped(task, now, effects);
+            }
             Record::Finished { task, .. } | Record::Settled { task, .. } => {
                 let task = *task;
                 self.ledger.apply(process, record);
@@ -326,7 +375,9 @@ impl Node {
                 self.note_freed(*object);
                 self.ledger.apply(process, record);
             }
-            Record::Submitted { .. } | Record::Started { .. } => self.ledger.apply(process, record),
+            Record::Submitted { .. } | Record::Started { .. } | Record::Yielded { .. } => {
+                self.ledger.apply(process, record);
+            }
         }
     }
 }

@@ -10,6 +10,7 @@
 //! - OWN-2: an object is freed only when no handle, hold or loan is left.
 //! - OWN-3: a task is in one place: waiting, queued, with one worker, or being asked about.
 //! - OWN-4: at most one attempt of a task is ever released: a lost attempt is asked about before it is run again.
+//! - STR-1: the first record of an item wins, here and in the ledger.
 
 mod calls;
 mod cancel;
@@ -18,6 +19,7 @@ mod forward;
 mod leases;
 mod lost;
 mod objects;
+mod streams;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -33,6 +35,8 @@ use crate::record::Record;
 use crate::spec::TaskSpec;
 use crate::time::Tick;
 use crate::value::{Location, RefSpec, Value};
+
+use cancel::Cancel;
 
 pub use calls::{ActorView, CALLS_IN_FLIGHT_MAX};
 pub use leases::{DEPTH_MAX, LEASE_IDLE_US, QUEUE_AHEAD_US};
@@ -67,12 +71,35 @@ pub enum Event {
     RefDropped(ObjectId),
     /// Someone waits for this object.
     Wanted(ObjectId),
+    /// The user wants a handle of an item of a stream, which may not be there yet.
+    ItemOpened {
+        /// The end of the stream.
+        end: ObjectId,
+        /// Which item.
+        index: u32,
+    },
+    /// The user has taken the items of a stream below this one.
+    ItemsTaken {
+        /// The end of the stream.
+        end: ObjectId,
+        /// How many.
+        items: u32,
+    },
+    /// The node found items of a stream that a repeated parent is about to submit or adopt.
+    ItemsFound {
+        /// The task.
+        task: TaskId,
+        /// The items and their places.
+        items: Vec<(u32, Value)>,
+    },
     /// The user cancels the task that makes this object.
     Cancelled {
         /// The object.
         object: ObjectId,
         /// Kill the worker at once instead of after the grace period.
         force: bool,
+        /// Cancel what that task has submitted too.
+        recursive: bool,
     },
     /// The user ends an actor: later calls of this process do not reach the life that ends.
     ActorKilled {
@@ -81,7 +108,7 @@ pub enum Event {
         /// Whether it may be started again.
         restart: bool,
     },
-    /// A task of this process was asked to stop: so are its children.
+    /// A task of this process was asked to stop, and so are its children.
     ParentCancelled(TaskId),
     /// A task arrived to be run here: its references are held until it ends.
     ArgumentsArrived {
@@ -130,6 +157,17 @@ pub enum Effect {
     Ready(ObjectId),
 }
 
+/// What can be said about an object at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// It has a value.
+    Ready,
+    /// It has none, and [`Effect::Ready`] will come when it has.
+    Wanted,
+    /// It has none, and nobody asked for it.
+    Idle,
+}
+
 /// What is chosen for an owner when it is made.
 #[derive(Clone, Debug)]
 pub struct OwnerConfig {
@@ -163,6 +201,8 @@ struct ObjectEntry {
     watched: bool,
     /// The owner (or, after its death, the node) was asked.
     asked: bool,
+    /// It stands in the place of an item that will never be: no record knows of it.
+    unmade: bool,
 }
 
 /// Those that an object is kept for, besides handles and holds.
@@ -197,6 +237,8 @@ struct TaskEntry {
     failures: u32,
     /// Set by a cancel; the tick when patience ends.
     cancel_deadline: Option<Tick>,
+    /// Whether its worker was asked to cancel its children too.
+    cancels_children: bool,
 }
 
 #[derive(Debug)]
@@ -217,6 +259,7 @@ struct Lease {
 #[derive(Debug)]
 struct Pool {
     resources: crate::resources::Resources,
+    environment: u64,
     ready: VecDeque<TaskId>,
     leases: Vec<Lease>,
     /// Leases asked for and not granted yet.
@@ -240,6 +283,8 @@ struct ActorEntry {
     queue: VecDeque<TaskId>,
     /// Calls that were sent and have not replied, in order.
     sent: VecDeque<TaskId>,
+    /// So many may be sent.
+    sent_max: usize,
     /// Calls whose fate is being asked about; nothing is sent before all are answered.
     asking: u32,
     next_sequence: u64,
@@ -280,6 +325,12 @@ pub struct Owner {
     cancels: BTreeSet<(Tick, TaskId)>,
     /// Tasks in state `Waiting`.
     waiting: usize,
+    /// Streams of tasks of this process, until their end is freed.
+    streams: IdMap<TaskId, streams::StreamEntry>,
+    /// Streams that nobody can read any more and whose tasks have not been told.
+    deserted: Vec<TaskId>,
+    /// Items of streams that are about to be submitted again.
+    found: BTreeMap<TaskId, Vec<(u32, Value)>>,
 }
 
 impl Owner {
@@ -301,6 +352,9 @@ impl Owner {
             departed: BTreeMap::new(),
             cancels: BTreeSet::new(),
             waiting: 0,
+            streams: IdMap::default(),
+            deserted: Vec::new(),
+            found: BTreeMap::new(),
         }
     }
 
@@ -313,7 +367,14 @@ impl Owner {
             Event::RefAdded(spec) => self.add_handle(spec),
             Event::RefDropped(object) => self.drop_handle(object, effects),
             Event::Wanted(object) => self.want(object, effects),
-            Event::Cancelled { object, force } => self.cancel(object, force, now, effects),
+            Event::ItemOpened { end, index } => self.open_item(end, index, effects),
+            Event::ItemsTaken { end, items } => self.take_items(end, items, effects),
+            Event::ItemsFound { task, items } => {
+                self.found.insert(task, items);
+            }
+            Event::Cancelled { object, force, recursive } => {
+                self.cancel(object, Cancel { force, recursive }, now, effects);
+            }
             Event::ActorKilled { actor, restart } => self.kill_actor(actor, restart, now, effects),
             Event::ParentCancelled(parent) => self.cancel_children(parent, now, effects),
             Event::ArgumentsArrived { from, refs } => self.receive(&refs, from, effects),
@@ -323,12 +384,25 @@ impl Owner {
             Event::FromPeer { peer, message } => self.hear_peer(peer, message, now, effects),
             Event::Ticked => self.tick(now, effects),
         }
+        if !self.deserted.is_empty() {
+            self.cancel_deserted(now, effects);
+        }
     }
 
     /// The value of an object, when this process knows it.
     #[inline]
     pub fn value(&self, object: &ObjectId) -> Option<&Value> {
         self.objects.get(object)?.value.as_ref()
+    }
+
+    /// Whether an object has a value, or somebody waits for it.
+    #[inline]
+    pub fn readiness(&self, object: &ObjectId) -> Readiness {
+        match self.objects.get(object) {
+            Some(entry) if entry.value.is_some() => Readiness::Ready,
+            Some(entry) if entry.watched => Readiness::Wanted,
+            Some(_) | None => Readiness::Idle,
+        }
     }
 
     /// Whether this process knows the object at all.
@@ -379,12 +453,15 @@ impl Owner {
             FromNode::Reclaim { lease } => self.reclaim(lease, effects),
             FromNode::ProcessDied(death) => self.process_died(Arc::new(*death), now, effects),
             FromNode::ActorCreated { actor, value } => self.actor_created(actor, value, now, effects),
-            FromNode::ActorAt { actor, process, incarnation: _ } => self.actor_at(actor, process, effects),
+            FromNode::ActorAt { actor, process, incarnation: _, concurrency_max } => {
+                self.actor_at(actor, process, concurrency_max, effects);
+            }
             FromNode::ActorRestarting { actor, reason } => self.actor_lost(actor, reason, true, now, effects),
             FromNode::ActorDead { actor, reason } => self.actor_lost(actor, reason, false, now, effects),
             FromNode::Adopted { request, adoption, attempt } => {
                 self.answered(request, adoption, attempt, now, effects);
             }
+            FromNode::ItemFound { request, index, value } => self.item_found(request, index, value, now, effects),
             FromNode::Resolved { object, value } => self.resolved_by_node(object, value, now, effects),
             FromNode::LeaseOpened { .. }
             | FromNode::LeaseClosed { .. }
@@ -396,6 +473,10 @@ impl Owner {
             | FromNode::ObjectCreated { .. }
             | FromNode::Located { .. }
             | FromNode::State { .. }
+            | FromNode::Published { .. }
+            | FromNode::Code { .. }
+            | FromNode::Resources { .. }
+            | FromNode::Names { .. }
             | FromNode::Explained { .. } => {}
         }
     }
@@ -406,13 +487,25 @@ impl Owner {
                 self.receive_values(&values, peer, effects);
                 self.replied(task, attempt, values, duration_us, now, effects);
             }
+            Peer::Item { task, attempt: _, index, value } => {
+                self.receive(&value.nested, peer, effects);
+                self.item_arrived(task, index, value, now, effects);
+            }
+            Peer::Took { task, items } => self.take(task, items, effects),
             Peer::Returned { lease, tasks, blocked } => self.returned(lease, tasks, blocked, now, effects),
+            Peer::Closing { lease } => self.reclaim(lease, effects),
             Peer::Resolve { object } => self.resolve_for(peer, object, effects),
             Peer::Resolved { object, value } => self.resolved(peer, object, value, now, effects),
             Peer::Lent { object, borrower, count } => self.lent_by_other(object, borrower, count, effects),
             Peer::GiveBack { object, count } => self.given_back(object, peer, count, effects),
-            Peer::CancelObject { object, force } => self.cancel(object, force, now, effects),
-            Peer::Run { .. } | Peer::RunAfter { .. } | Peer::TakeBack { .. } | Peer::Cancel { .. } => {}
+            Peer::CancelObject { object, force, recursive } => {
+                self.cancel(object, Cancel { force, recursive }, now, effects);
+            }
+            Peer::Run { .. }
+            | Peer::RunAfter { .. }
+            | Peer::TakeBack { .. }
+            | Peer::Cancel { .. }
+            | Peer::Taken { .. } => {}
         }
     }
 

@@ -42,6 +42,17 @@ pub enum Record {
         /// The results.
         values: Vec<Value>,
     },
+    /// A streaming task yielded an item; written before the item is sent.
+    Yielded {
+        /// Which task.
+        task: TaskId,
+        /// Which run of it.
+        attempt: u32,
+        /// Which item.
+        index: u32,
+        /// The item.
+        value: Value,
+    },
     /// A process put a value.
     Put {
         /// Which object.
@@ -71,6 +82,7 @@ const FINISHED: u8 = 3;
 const PUT: u8 = 4;
 const FREED: u8 = 5;
 const SETTLED: u8 = 6;
+const YIELDED: u8 = 7;
 
 impl Record {
     /// Appends the record.
@@ -93,6 +105,13 @@ impl Record {
                 out.u128(task.raw());
                 out.u32(*attempt);
                 encode_values(values, out);
+            }
+            Record::Yielded { task, attempt, index, value } => {
+                out.u8(YIELDED);
+                out.u128(task.raw());
+                out.u32(*attempt);
+                out.u32(*index);
+                value.encode(out);
             }
             Record::Put { object, digest, value } => {
                 out.u8(PUT);
@@ -133,6 +152,10 @@ impl Record {
                 let at = Tick(from.u64()?);
                 let (task, attempt) = (TaskId::from_raw(from.u128()?), from.u32()?);
                 Record::Finished { at, task, attempt, values: decode_values(&mut from)? }
+            }
+            YIELDED => {
+                let (task, attempt, index) = (TaskId::from_raw(from.u128()?), from.u32()?, from.u32()?);
+                Record::Yielded { task, attempt, index, value: Value::decode(&mut from)? }
             }
             PUT => {
                 let object = decode_object(&mut from)?;

@@ -20,9 +20,16 @@ impl Peer {
     /// Who this is for.
     pub fn hearer(&self) -> Hearer {
         match self {
-            Peer::Run { .. } | Peer::RunAfter { .. } | Peer::TakeBack { .. } | Peer::Cancel { .. } => Hearer::Worker,
+            Peer::Run { .. }
+            | Peer::RunAfter { .. }
+            | Peer::TakeBack { .. }
+            | Peer::Cancel { .. }
+            | Peer::Taken { .. } => Hearer::Worker,
             Peer::Reply { .. }
+            | Peer::Item { .. }
+            | Peer::Took { .. }
             | Peer::Returned { .. }
+            | Peer::Closing { .. }
             | Peer::Resolve { .. }
             | Peer::Resolved { .. }
             | Peer::Lent { .. }
@@ -40,8 +47,11 @@ impl FromNode {
             | FromNode::LeaseClosed { .. }
             | FromNode::Construct { .. }
             | FromNode::Retire => Hearer::Worker,
-            FromNode::Adopted { request, .. } if *request < OWNER_REQUESTS => Hearer::Shell,
+            FromNode::Adopted { request, .. } | FromNode::ItemFound { request, .. } if *request < OWNER_REQUESTS => {
+                Hearer::Shell
+            }
             FromNode::Adopted { .. }
+            | FromNode::ItemFound { .. }
             | FromNode::Granted { .. }
             | FromNode::Infeasible { .. }
             | FromNode::Reclaim { .. }
@@ -58,6 +68,10 @@ impl FromNode {
             | FromNode::ObjectCreated { .. }
             | FromNode::Located { .. }
             | FromNode::State { .. }
+            | FromNode::Published { .. }
+            | FromNode::Code { .. }
+            | FromNode::Resources { .. }
+            | FromNode::Names { .. }
             | FromNode::Explained { .. } => Hearer::Shell,
         }
     }

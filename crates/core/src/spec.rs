@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::codec::{Malformed, Reader, Write};
 use crate::id::{ActorId, FunctionKey, ObjectId, ProcessId, TaskId};
 use crate::resources::Resources;
+use crate::stream::Stream;
 use crate::value::{RefSpec, decode_refs, encode_refs};
 
 /// Retries after a worker's death when the user does not say otherwise.
@@ -18,6 +19,8 @@ pub const RETRIES_DEFAULT: u32 = 3;
 pub const RETURNS_MAX: u32 = 10_000;
 /// More references than this in one task's arguments are refused.
 pub const ARGUMENT_REFS_MAX: usize = 1_000_000;
+/// More calls than this at once in one actor are refused.
+pub const ACTOR_CONCURRENCY_MAX: u32 = 10_000;
 
 /// What kind of work a spec describes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,16 +41,35 @@ pub enum TaskKind {
 }
 
 /// What the user chose for an actor.
-#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActorOptions {
     /// Name under which others find it.
     pub name: Option<String>,
     /// How often it is started again after a death.
     pub restarts_max: u32,
+    /// How many of its calls run at once; 0 counts as 1.
+    pub concurrency_max: u32,
 }
 
+impl Default for ActorOptions {
+    /// Without a name, never started again, one call at a time.
+    fn default() -> Self {
+        Self { name: None, restarts_max: 0, concurrency_max: 1 }
+    }
+}
+
+impl ActorOptions {
+    /// How many calls run at once, at least one.
+    pub fn concurrency(&self) -> usize {
+        self.concurrency_max.max(1) as usize
+    }
+}
+
+/// Set beside the kind of a task that streams.
+const STREAMS: u8 = 0x80;
+
 /// The options of one task that are not on the hot path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TaskOptions {
     /// Name for people.
     pub name: String,
@@ -57,6 +79,11 @@ pub struct TaskOptions {
     pub retries_max: u32,
     /// Errors (type or text) that are tried again too.
     pub retry_on: Vec<String>,
+    /// What its process must look like: 0 is the job's own environment, else the hash of what was asked for. A process
+    /// that was leased for one never serves another.
+    pub environment: u64,
+    /// A process that has run the function so often ends in good order after the last reply; 0 for no limit.
+    pub calls_max: u32,
 }
 
 /// The plain options that a reader of specs met last, to share instead of making them again.
@@ -82,6 +109,8 @@ pub struct TaskSpec {
     pub returns: u32,
     /// Function, constructor or method.
     pub kind: TaskKind,
+    /// Its items come one by one and its only result is the end of them.
+    pub stream: Option<Stream>,
     /// The rest; shared between the tasks of one call site.
     pub options: Arc<TaskOptions>,
     /// Arguments by reference, resolved before the task starts, in the order in which the payload names them.
@@ -101,8 +130,8 @@ impl TaskSpec {
 
     /// Hash of what makes two submits the same: function, arguments, references, shape of the result.
     pub fn compute_digest(&self) -> u64 {
-        let mut digest =
-            crate::value::digest_without_owners(self.function.0 ^ u64::from(self.returns), &self.payload, &self.nested);
+        let shape = u64::from(self.returns) | u64::from(self.stream.is_some()) << 32;
+        let mut digest = crate::value::digest_without_owners(self.function.0 ^ shape, &self.payload, &self.nested);
         for r in self.dependencies.iter().chain(&self.nested) {
             let mut key = [0; 24];
             key[..16].copy_from_slice(&r.object.task().raw().to_le_bytes());
@@ -121,19 +150,24 @@ impl TaskSpec {
         out.u32(self.attempt);
         out.u32(self.depth);
         out.u32(self.returns);
+        let streams = if self.stream.is_some() { STREAMS } else { 0 };
         match &self.kind {
-            TaskKind::Plain => out.u8(0),
+            TaskKind::Plain => out.u8(streams),
             TaskKind::Create(options) => {
-                out.u8(1);
+                out.u8(1 | streams);
                 out.bytes(&postcard::to_allocvec(options).unwrap_or_default());
             }
             TaskKind::Call { actor, caller, sequence } => {
-                out.u8(2);
+                out.u8(2 | streams);
                 out.u128(actor.0.raw());
                 out.u32(caller.slot);
                 out.u32(caller.incarnation);
                 out.u64(*sequence);
             }
+        }
+        if let Some(stream) = self.stream {
+            out.u32(stream.items_max);
+            out.u64(stream.bytes_max);
         }
         self.options.encode(out);
         encode_refs(&self.dependencies, out);
@@ -156,7 +190,8 @@ impl TaskSpec {
         if returns > RETURNS_MAX {
             return Err(Malformed::Unknown("number of results"));
         }
-        let kind = match from.u8()? {
+        let form = from.u8()?;
+        let kind = match form & !STREAMS {
             0 => TaskKind::Plain,
             1 => {
                 TaskKind::Create(postcard::from_bytes(from.bytes()?).map_err(|_| Malformed::Unknown("actor options"))?)
@@ -168,11 +203,29 @@ impl TaskSpec {
             },
             _ => return Err(Malformed::Unknown("task kind")),
         };
+        let stream = match form & STREAMS {
+            0 => None,
+            _ => Some(Stream { items_max: from.u32()?, bytes_max: from.u64()? }),
+        };
         let options = TaskOptions::decode(from, interned)?;
         let dependencies = decode_refs(from)?;
         let nested = decode_refs(from)?;
         let payload = from.bytes()?.to_vec();
-        Ok(Self { id, parent, function, digest, attempt, depth, returns, kind, options, dependencies, nested, payload })
+        Ok(Self {
+            id,
+            parent,
+            function,
+            digest,
+            attempt,
+            depth,
+            returns,
+            kind,
+            stream,
+            options,
+            dependencies,
+            nested,
+            payload,
+        })
     }
 }
 
@@ -185,7 +238,9 @@ impl TaskOptions {
         let plain = self.resources.gpus.0 == 0
             && self.resources.memory_bytes == 0
             && self.resources.custom.is_empty()
-            && self.retry_on.is_empty();
+            && self.retry_on.is_empty()
+            && self.environment == 0
+            && self.calls_max == 0;
         out.u8(u8::from(!plain));
         if !plain {
             out.bytes(&postcard::to_allocvec(self).unwrap_or_default());
@@ -209,7 +264,7 @@ impl TaskOptions {
             return Ok(Arc::clone(last));
         }
         let name = std::str::from_utf8(name).map_err(|_| Malformed::Unknown("task name"))?.to_owned();
-        let options = Arc::new(Self { name, resources: Resources::cpus(cpus), retries_max, retry_on: Vec::new() });
+        let options = Arc::new(Self { name, resources: Resources::cpus(cpus), retries_max, ..Self::default() });
         interned.0 = Some(Arc::clone(&options));
         Ok(options)
     }

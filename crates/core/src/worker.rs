@@ -5,12 +5,20 @@
 //! seat in the same process, which runs on another thread. An actor is a seat that never closes, takes calls from many
 //! callers, and drops a call that it has seen (caller and sequence).
 //!
+//! The seat of a concurrent actor starts calls in the order of arrival while fewer than its limit run; they end in any
+//! order. Its constructor runs alone. Such an actor keeps its CPU when a call waits: others of its calls may run on.
+//!
+//! A function may ask for a process that ends after so many runs of it. When the last of them starts, the worker is spent:
+//! it hands back what is queued, says so to the owners of its leases and to the node, and ends when the node tells it to.
+//!
 //! Invariants:
-//! - WRK-1: a seat runs at most one task.
+//! - WRK-1: a seat runs at most one task; an actor's seat at most the actor's limit, and its constructor alone.
 //! - WRK-2: `Started` is recorded before the user's code runs, `Finished` before the reply leaves.
 //! - WRK-3: a task that was handed back has not started and never will under this run.
 
+mod calls;
 mod seat;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +35,10 @@ use crate::spec::{TaskKind, TaskSpec};
 use crate::time::Tick;
 use crate::value::{RefSpec, Value};
 
+use calls::Calls;
 use seat::{Queued, Running, Seat};
+pub use streams::Pace;
+use streams::Yielding;
 
 /// The seat of an actor's calls.
 const ACTOR_SEAT: LeaseId = LeaseId(0);
@@ -52,6 +63,13 @@ pub enum Event {
         task: TaskId,
         /// Its results.
         values: Vec<Value>,
+    },
+    /// The user's code has yielded an item.
+    Yielded {
+        /// Which task.
+        task: TaskId,
+        /// The item.
+        value: Value,
     },
     /// The running task waits for something.
     Blocked {
@@ -85,6 +103,8 @@ pub enum Effect {
     Refs(RefsMoved),
     /// Tell the running task that it should stop.
     Flag(TaskId),
+    /// A streaming task that pauses should look at its pace again.
+    Rouse(TaskId),
     /// End the process.
     Exit,
 }
@@ -96,8 +116,12 @@ pub struct Execution {
     pub lease: LeaseId,
     /// The task.
     pub spec: Arc<TaskSpec>,
+    /// The lane in which it names what it makes: 0, but for the constructors of an actor's later lives.
+    pub lane: u32,
     /// The values of its dependencies.
     pub resolved: Vec<Value>,
+    /// Which GPUs it has.
+    pub gpus: Vec<u32>,
 }
 
 /// References that came with a task or leave with its results.
@@ -119,7 +143,7 @@ pub enum RefsMoved {
         /// The reply.
         message: Peer,
     },
-    /// A task was asked to stop: so are its children.
+    /// A task was asked to stop, and so are its children.
     ParentCancelled(TaskId),
 }
 
@@ -134,14 +158,35 @@ impl From<RefsMoved> for owner::Event {
     }
 }
 
+/// The actor that lives in a process.
+#[derive(Clone, Debug)]
+pub struct Hosted {
+    /// Its constructor.
+    pub spec: Arc<TaskSpec>,
+    /// Counts the actor's lives from 0.
+    pub incarnation: u32,
+    /// The lane in which the constructor names what it makes.
+    pub lane: u32,
+    /// Who owned it when it was placed here.
+    pub owner: ProcessId,
+    /// Which GPUs it has, by index.
+    pub gpus: Vec<u32>,
+}
+
 /// The worker's machine.
 #[derive(Debug, Default)]
 pub struct Worker {
     seats: IdMap<LeaseId, Seat>,
-    actor: Option<ActorId>,
+    hosted: Option<Hosted>,
     last_sequence: BTreeMap<ProcessId, u64>,
     departed: BTreeMap<u32, u32>,
     retiring: bool,
+    /// Runs of functions that have a limit.
+    calls: Calls,
+    /// One of them has run as often as it may.
+    spent: bool,
+    /// Streaming tasks that run.
+    yielding: BTreeMap<TaskId, Yielding>,
 }
 
 impl Worker {
@@ -151,6 +196,7 @@ impl Worker {
             Event::FromNode(message) => self.hear_node(message, now, effects),
             Event::FromPeer { peer, message } => self.hear_peer(peer, message, now, effects),
             Event::Finished { lease, task, values } => self.finished(lease, task, values, now, effects),
+            Event::Yielded { task, value } => self.yielded(task, value, effects),
             Event::Blocked { lease } => self.block(lease, effects),
             Event::Unblocked { lease } => {
                 if let Some(seat) = self.seats.get_mut(&lease)
@@ -164,25 +210,24 @@ impl Worker {
     }
 
     /// The actor that lives here.
-    pub fn actor(&self) -> Option<ActorId> {
-        self.actor
+    pub fn hosted(&self) -> Option<&Hosted> {
+        self.hosted.as_ref()
     }
 
     /// Whether a task runs here.
     pub fn is_running(&self, task: &TaskId) -> bool {
-        let runs = |seat: &Seat| seat.running.as_ref().is_some_and(|r| r.spec.id == *task);
-        !self.seats.sorted_keys_where(|_, seat| runs(seat)).is_empty()
+        !self.seats.sorted_keys_where(|_, seat| seat.running.contains(task)).is_empty()
     }
 
     fn hear_node(&mut self, message: FromNode, now: Tick, effects: &mut Vec<Effect>) {
         match message {
-            FromNode::LeaseOpened { lease, owner } => {
-                self.seats.insert(lease, Seat::new(owner));
+            FromNode::LeaseOpened { lease, owner, gpus } => {
+                self.seats.insert(lease, Seat::new(owner, gpus));
             }
             FromNode::LeaseClosed { lease } => self.close(lease, effects),
-            FromNode::Construct { spec, resolved, incarnation: _, owner } => {
-                self.actor = Some(ActorId(spec.id));
-                self.seats.insert(ACTOR_SEAT, Seat::new(owner));
+            FromNode::Construct { spec, resolved, incarnation, lane, owner, gpus } => {
+                self.hosted = Some(Hosted { spec: Arc::clone(&spec), incarnation, lane, owner, gpus: gpus.clone() });
+                self.seats.insert(ACTOR_SEAT, Seat::new(owner, gpus));
                 self.arrive(ACTOR_SEAT, Queued { from: owner, spec, resolved, ahead: Vec::new() }, now, effects);
             }
             FromNode::Retire => {
@@ -203,7 +248,8 @@ impl Worker {
                 self.run(lease, Queued { from: peer, spec, resolved, ahead }, now, effects);
             }
             Peer::TakeBack { lease, keep } => self.take_back(peer, lease, keep, effects),
-            Peer::Cancel { task } => self.cancel(task, now, effects),
+            Peer::Cancel { task, recursive } => self.cancel(task, recursive, now, effects),
+            Peer::Taken { task, items } => self.taken(task, items, effects),
             _ => {}
         }
     }
@@ -211,7 +257,12 @@ impl Worker {
     fn run(&mut self, lease: LeaseId, queued: Queued, now: Tick, effects: &mut Vec<Effect>) {
         let seat = self.seats.get(&lease);
         let blocked = seat.is_some_and(|seat| seat.blocked && lease != ACTOR_SEAT);
-        if seat.is_none() || blocked {
+        let spent = self.spent && lease != ACTOR_SEAT;
+        if seat.is_none() || blocked || spent {
+            if spent {
+                // Said before, but perhaps before its owner knew of the lease.
+                effects.push(Effect::Send { to: queued.from, message: Peer::Closing { lease } });
+            }
             accept(queued.from, references(&queued.spec, &queued.resolved), effects);
             give_back(queued.from, lease, vec![queued], blocked, effects);
         } else if self.is_duplicate(&queued.spec) {
@@ -246,28 +297,61 @@ impl Worker {
 
     fn start_next(&mut self, lease: LeaseId, now: Tick, effects: &mut Vec<Effect>) {
         let Some(seat) = self.seats.get_mut(&lease) else { return };
-        if seat.running.is_some() {
-            return;
-        }
-        while let Some(mut queued) = seat.queue.pop_front() {
+        while seat.has_room()
+            && let Some(mut queued) = seat.queue.pop_front()
+        {
             if !seat.fill_in(&mut queued) {
                 give_back(queued.from, lease, vec![queued], false, effects);
                 continue;
             }
             let Queued { from, spec, resolved, ahead: _ } = queued;
             let refs = references(&spec, &resolved);
+            let last = self.calls.is_last(&spec);
             effects.push(Effect::Record(Record::Started { at: now, task: spec.id, attempt: spec.attempt }));
-            seat.running = Some(Running { from, spec: Arc::clone(&spec), refs, since: now });
-            effects.push(Effect::Execute(Execution { lease, spec, resolved }));
-            return;
+            if let Some(stream) = spec.stream {
+                self.yielding.insert(spec.id, Yielding::new(from, spec.attempt, stream));
+            }
+            seat.running.insert(Running { from, spec: Arc::clone(&spec), refs, since: now });
+            let gpus = seat.gpus.clone();
+            let lane = match (&spec.kind, &self.hosted) {
+                (TaskKind::Create(_), Some(hosted)) => hosted.lane,
+                _ => 0,
+            };
+            effects.push(Effect::Execute(Execution { lease, spec, lane, resolved, gpus }));
+            if last {
+                self.spend(effects);
+                return;
+            }
         }
     }
 
-    fn finished(&mut self, lease: LeaseId, task: TaskId, values: Vec<Value>, now: Tick, effects: &mut Vec<Effect>) {
+    /// The last run that this process may do has started: what is queued behind it goes elsewhere at once.
+    fn spend(&mut self, effects: &mut Vec<Effect>) {
+        if std::mem::replace(&mut self.spent, true) {
+            return;
+        }
+        effects.push(Effect::Node(ToNode::Spent));
+        for lease in self.seats.sorted_keys() {
+            let Some(seat) = self.seats.get_mut(&lease) else { continue };
+            if lease == ACTOR_SEAT || seat.closed || departed(&self.departed, seat.owner) {
+                continue;
+            }
+            effects.push(Effect::Send { to: seat.owner, message: Peer::Closing { lease } });
+            let returned: Vec<Queued> = seat.queue.drain(..).collect();
+            if !returned.is_empty() {
+                give_back(seat.owner, lease, returned, seat.blocked, effects);
+            }
+        }
+    }
+
+    fn finished(&mut self, lease: LeaseId, task: TaskId, mut values: Vec<Value>, now: Tick, effects: &mut Vec<Effect>) {
         let Some(seat) = self.seats.get_mut(&lease) else { return };
-        let Some(running) = seat.running.take_if(|r| r.spec.id == task) else { return };
+        let Some(running) = seat.running.remove(&task) else { return };
         if std::mem::take(&mut seat.blocked) {
             effects.push(Effect::Node(ToNode::Unblocked { lease }));
+        }
+        if let Some(yielding) = self.yielding.remove(&task) {
+            values = yielding.end(task, values, departed(&self.departed, running.from));
         }
         if lease != ACTOR_SEAT {
             seat.remember(task, &values);
@@ -275,7 +359,8 @@ impl Worker {
         let attempt = running.spec.attempt;
         let duration_us = u32::try_from(now.since_us(running.since)).unwrap_or(u32::MAX);
         effects.push(Effect::Record(Record::Finished { at: now, task, attempt, values: values.clone() }));
-        if matches!(running.spec.kind, TaskKind::Create(_)) {
+        if let TaskKind::Create(options) = &running.spec.kind {
+            seat.running_max = options.concurrency();
             let value = values.into_iter().next().unwrap_or_else(|| Value::inline(Vec::new()));
             effects.push(Effect::Node(ToNode::ActorConstructed { actor: ActorId(task), value }));
         } else if !departed(&self.departed, running.from) {
@@ -303,15 +388,15 @@ impl Worker {
     /// Hands back the end of a seat's queue.
     fn take_back(&mut self, peer: ProcessId, lease: LeaseId, keep: u32, effects: &mut Vec<Effect>) {
         let Some(seat) = self.seats.get_mut(&lease) else { return };
-        let running = usize::from(seat.running.is_some());
-        let keep = (keep as usize).saturating_sub(running).min(seat.queue.len());
+        let keep = (keep as usize).saturating_sub(seat.running.len()).min(seat.queue.len());
         let returned: Vec<Queued> = seat.queue.drain(keep..).collect();
         give_back(peer, lease, returned, seat.blocked, effects);
     }
 
     fn block(&mut self, lease: LeaseId, effects: &mut Vec<Effect>) {
         let Some(seat) = self.seats.get_mut(&lease) else { return };
-        if seat.blocked {
+        // Where several may run, the one that waits does not speak for the others: the CPU stays.
+        if seat.blocked || seat.running_max > 1 {
             return;
         }
         seat.blocked = true;
@@ -329,18 +414,21 @@ impl Worker {
         if !returned.is_empty() {
             give_back(seat.owner, lease, returned, false, effects);
         }
-        if seat.running.is_some() {
+        if !seat.running.is_empty() {
             seat.closed = true;
             self.seats.insert(lease, seat);
         }
     }
 
-    fn cancel(&mut self, task: TaskId, now: Tick, effects: &mut Vec<Effect>) {
+    fn cancel(&mut self, task: TaskId, recursive: bool, now: Tick, effects: &mut Vec<Effect>) {
         for lease in self.seats.sorted_keys() {
             let Some(seat) = self.seats.get_mut(&lease) else { continue };
-            if seat.running.as_ref().is_some_and(|running| running.spec.id == task) {
+            if seat.running.contains(&task) {
                 effects.push(Effect::Flag(task));
-                effects.push(Effect::Refs(RefsMoved::ParentCancelled(task)));
+                self.stop_yielding(|yielding, _| yielding == task, effects);
+                if recursive {
+                    effects.push(Effect::Refs(RefsMoved::ParentCancelled(task)));
+                }
                 return;
             }
             let Some(at) = seat.queue.iter().position(|queued| queued.spec.id == task) else { continue };
@@ -355,11 +443,12 @@ impl Worker {
         }
     }
 
-    /// Unstarted tasks of a dead process are dropped; a running one ends for the ledger's sake.
+    /// Unstarted tasks of a dead process are dropped; running ones end for the ledger's sake.
     fn process_died(&mut self, dead: ProcessId, effects: &mut Vec<Effect>) {
         let known = self.departed.entry(dead.slot).or_insert(0);
         *known = (*known).max(dead.incarnation);
         self.last_sequence.remove(&dead);
+        self.stop_yielding(|_, to| to == dead, effects);
         for lease in self.seats.sorted_keys() {
             let Some(seat) = self.seats.get_mut(&lease) else { continue };
             let (gone, kept): (VecDeque<_>, VecDeque<_>) =
@@ -368,7 +457,7 @@ impl Worker {
             for queued in gone {
                 dismiss(references(&queued.spec, &queued.resolved), effects);
             }
-            if seat.owner == dead && lease != ACTOR_SEAT && seat.running.is_none() {
+            if seat.owner == dead && lease != ACTOR_SEAT && seat.running.is_empty() {
                 self.seats.remove(&lease);
                 // Only we know under which leases something still runs.
                 effects.push(Effect::Node(ToNode::ReturnLease { lease }));
@@ -377,7 +466,7 @@ impl Worker {
     }
 
     fn exit_if_retired(&self, effects: &mut Vec<Effect>) {
-        let busy = !self.seats.sorted_keys_where(|_, s| s.running.is_some() || !s.queue.is_empty()).is_empty();
+        let busy = !self.seats.sorted_keys_where(|_, s| !s.running.is_empty() || !s.queue.is_empty()).is_empty();
         if self.retiring && !busy {
             effects.push(Effect::Exit);
         }

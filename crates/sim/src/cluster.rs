@@ -7,6 +7,7 @@
 mod making;
 mod nodes;
 mod shell;
+mod streams;
 mod threads;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -64,6 +65,8 @@ pub struct Process {
     next_request: u64,
     /// References that the actor here keeps.
     kept: Vec<ObjectId>,
+    /// Items of streams that a repeated thread asks about.
+    found: BTreeMap<u64, Vec<(u32, bireme_core::value::Value)>>,
     slowness: u64,
     look_due: bool,
     tick_due: Option<Tick>,
@@ -107,9 +110,14 @@ impl Cluster {
         let mut random = Random::new(seed);
         // Actors hold what they hold: beside them there is room for any task.
         let cpus = Amount(Amount::whole(random.within(1, 4)).0 + program.actors_cpu_tenths() * 1_000);
-        let mut config = NodeConfig::for_machine(Resources::cpus(cpus));
+        let gpus = Amount::whole(2 + program.gpu_actors());
+        let mut config = NodeConfig::for_machine(Resources { gpus, ..Resources::cpus(cpus) });
         // Fewer seats than blocked tasks would be a real deadlock.
         (config.processes_max, config.threads_per_process_max) = [(8, 64), (16, 64), (64, 4)][random.below(3) as usize];
+        if program.has_environments() {
+            // A blocked task lends its process only to tasks of its own environment.
+            config.processes_max = config.processes_max.max(16);
+        }
         config.idle_worker_us = 2_000_000;
         let mut cluster = Self {
             now: Tick(0),
@@ -259,7 +267,7 @@ impl Cluster {
 
     fn may_die(&self, process: ProcessId) -> bool {
         let Some(entry) = self.processes.get(&process) else { return false };
-        let actor = entry.worker.actor().is_some();
+        let actor = entry.worker.hosted().is_some();
         process != ProcessId::DRIVER && (actor || !self.faults.actors_only)
     }
 
@@ -297,12 +305,14 @@ impl Cluster {
         let entry = Process {
             owner,
             worker: Worker::default(),
-            links: BTreeSet::new(),
+            // An actor may call itself.
+            links: BTreeSet::from([process]),
             parked: VecDeque::new(),
             threads: BTreeMap::new(),
             next_thread: 0,
             next_request: 0,
             kept: Vec::new(),
+            found: BTreeMap::new(),
             slowness,
             look_due: false,
             tick_due: None,

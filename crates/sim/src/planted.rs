@@ -17,11 +17,13 @@ pub enum Planted {
     DeadOwnerIgnored,
     /// The node tells a death before it has read what the dead process wrote.
     DeathNotDrained,
+    /// An actor takes one call more at once than it was made for.
+    OneCallTooMany,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::ReplyBeforeRecord,
         Self::GiveBackDropped,
         Self::AdoptNotAsked,
@@ -29,6 +31,7 @@ impl Planted {
         Self::DoubleExecution,
         Self::DeadOwnerIgnored,
         Self::DeathNotDrained,
+        Self::OneCallTooMany,
     ];
 
     /// The name on the command line.
@@ -41,6 +44,7 @@ impl Planted {
             Self::DoubleExecution => "double-execution",
             Self::DeadOwnerIgnored => "dead-owner-ignored",
             Self::DeathNotDrained => "death-not-drained",
+            Self::OneCallTooMany => "one-call-too-many",
         }
     }
 

@@ -3,6 +3,8 @@
 //! A value is a number that is drawn anew in every run of a task, so a task that runs twice gives two values, and an
 //! observer that sees both has found a bug.
 
+use bireme_core::stream::Stream;
+
 /// A register of the running job. A register is empty when what should fill it failed.
 pub type Register = usize;
 
@@ -53,6 +55,22 @@ pub enum Op {
     Open(Register),
     /// Drops a reference.
     Drop(Register),
+    /// Yields an item that contains these.
+    Yield(Vec<Register>),
+    /// Waits for the next item of a stream, and takes it; keeps it in the next register or drops it.
+    Next {
+        /// The end of the stream.
+        stream: Register,
+        /// Whether it fills a register.
+        keep: bool,
+    },
+    /// Goes on with this item of a stream: those before were taken elsewhere.
+    Skip {
+        /// The end of the stream.
+        stream: Register,
+        /// How many.
+        items: u32,
+    },
     /// Cancels the task that makes an object.
     Cancel {
         /// Which.
@@ -81,8 +99,18 @@ pub struct Job {
     pub retries_max: u32,
     /// Tenths of a CPU.
     pub cpu_tenths: u64,
+    /// Tenths of a GPU.
+    pub gpu_tenths: u64,
     /// How many results it has.
     pub returns: u32,
+    /// What its process must look like; 0 for the usual.
+    pub environment: u64,
+    /// Calls at once, for the constructor of an actor.
+    pub concurrency_max: u32,
+    /// Runs after which its process ends; 0 for no limit.
+    pub calls_max: u32,
+    /// Its items come one by one.
+    pub stream: Option<Stream>,
 }
 
 /// All code of a run: the executable that every process has.
@@ -97,7 +125,18 @@ pub struct Program {
 impl Program {
     /// Adds a job that takes one CPU and may be tried again three times.
     pub fn job(&mut self, name: &'static str, ops: Vec<Op>) -> JobId {
-        self.jobs.push(Job { name, ops, retries_max: 3, cpu_tenths: 10, returns: 1 });
+        self.jobs.push(Job {
+            name,
+            ops,
+            retries_max: 3,
+            cpu_tenths: 10,
+            gpu_tenths: 0,
+            returns: 1,
+            environment: 0,
+            concurrency_max: 1,
+            calls_max: 0,
+            stream: None,
+        });
         self.jobs.len() - 1
     }
 
@@ -106,6 +145,17 @@ impl Program {
         let ops = self.roots.iter().flat_map(|root| &self.jobs[*root].ops);
         let created = ops.filter_map(|op| if let Op::Create { job, .. } = op { Some(*job) } else { None });
         created.map(|job| self.jobs[job].cpu_tenths).sum()
+    }
+
+    /// How many actors that the roots create hold a GPU or a part of one.
+    pub fn gpu_actors(&self) -> u64 {
+        let ops = self.roots.iter().flat_map(|root| &self.jobs[*root].ops);
+        ops.filter(|op| matches!(op, Op::Create { job, .. } if self.jobs[*job].gpu_tenths > 0)).count() as u64
+    }
+
+    /// Whether some of it runs only in processes of its own.
+    pub fn has_environments(&self) -> bool {
+        self.jobs.iter().any(|job| job.environment != 0)
     }
 
     /// Adds a thread of the driver.

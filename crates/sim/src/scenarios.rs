@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod concurrency;
 mod deaths;
 mod planted;
+mod streams;
 
 use crate::faults::Faults;
 use crate::program::Program;

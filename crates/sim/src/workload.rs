@@ -2,6 +2,7 @@
 
 pub mod actors;
 pub mod references;
+pub mod streams;
 pub mod tasks;
 
 use crate::program::Program;
@@ -10,18 +11,26 @@ use crate::random::Random;
 /// Adds the drawn workloads to a program.
 pub fn draw(random: &mut Random) -> Program {
     let mut program = Program::default();
-    let all: [fn(&mut Program, &mut Random); 11] = [
+    let all: [fn(&mut Program, &mut Random); 19] = [
         tasks::fan_out,
         tasks::chain,
         tasks::braid,
         tasks::nested,
         tasks::cancelled,
+        tasks::environments,
+        tasks::gpus,
+        tasks::limited,
         references::handed_back,
         references::lent,
         references::puts,
         references::handed_deep,
         actors::counter,
         actors::shared,
+        actors::concurrent,
+        streams::streamed,
+        streams::handed_on,
+        streams::returned,
+        streams::by_an_actor,
     ];
     let count = random.within(1, 4);
     for _ in 0..count {

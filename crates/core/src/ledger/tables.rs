@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::items::Items;
 use crate::id::{ProcessId, TaskId};
 use crate::spec::{TaskOptions, TaskSpec};
 use crate::time::Tick;
@@ -51,6 +52,8 @@ pub struct TaskEntry {
     pub(super) freed: u32,
     /// Somebody else than the owner may still ask.
     pub(super) held: bool,
+    /// What a streaming task has yielded.
+    pub(super) items: Option<Box<Items>>,
 }
 
 impl TaskEntry {
@@ -63,6 +66,7 @@ impl TaskEntry {
             submitted: Tick::default(),
             freed: 0,
             held: false,
+            items: None,
         }
     }
 
@@ -76,10 +80,16 @@ impl TaskEntry {
         self.spec.as_ref().map_or("?", |spec| spec.options.name.as_str())
     }
 
+    /// Whether its results come one by one.
+    pub fn is_stream(&self) -> bool {
+        self.items.is_some() || self.spec.as_ref().is_some_and(|spec| spec.stream.is_some())
+    }
+
     /// LED-1: finished, all freed, nobody else asks.
     pub(super) fn is_over(&self) -> bool {
         let finished = matches!(self.state, TaskState::Finished { .. });
-        finished && !self.held && self.spec.as_ref().is_some_and(|spec| self.freed >= spec.returns)
+        let items_left = self.items.as_ref().is_some_and(|items| !items.is_empty());
+        finished && !self.held && !items_left && self.spec.as_ref().is_some_and(|spec| self.freed >= spec.returns)
     }
 }
 

@@ -22,11 +22,12 @@ fn spec(n: u64, attempt: u32, returns: u32) -> Arc<TaskSpec> {
         depth: 1,
         returns,
         kind: TaskKind::Plain,
+        stream: None,
         options: Arc::new(TaskOptions {
             name: "work".into(),
             resources: Resources::cpus(Amount::whole(1)),
             retries_max: 3,
-            retry_on: Vec::new(),
+            ..TaskOptions::default()
         }),
         dependencies: Vec::new(),
         nested: Vec::new(),
@@ -148,4 +149,68 @@ fn only_the_last_finished_tasks_are_remembered() {
     assert_eq!(ledger.recent().count(), tables::RECENT_TASKS_MAX);
     assert_eq!(ledger.recent().next().unwrap().task, task(5));
     assert!(ledger.task_ids().is_empty());
+}
+
+fn streaming(n: u64, attempt: u32) -> Record {
+    let stream = Some(crate::stream::Stream::default());
+    Record::Submitted { at: Tick(1), spec: Arc::new(TaskSpec { stream, ..(*spec(n, attempt, 1)).clone() }) }
+}
+
+fn stored_at(entry: u32) -> Value {
+    let at = Location { entry, generation: 1, offset: 0, len: 1 << 20 };
+    Value { body: Body::Stored(at), nested: Vec::new() }
+}
+
+fn yielded(n: u64, index: u32, entry: u32) -> Record {
+    Record::Yielded { task: task(n), attempt: 0, index, value: stored_at(entry) }
+}
+
+#[test]
+fn a_stream_is_forgotten_when_its_end_and_its_items_are_freed_in_any_order_of_rings() {
+    let end = Record::Finished { at: Tick(3), task: task(1), attempt: 0, values: vec![crate::stream::end_value(1)] };
+    let item = Record::Freed { object: ObjectId::item(task(1), 0) };
+    let records =
+        [(OWNER, streaming(1, 0)), (OWNER, item), (OWNER, freed(1)), (WORKER, yielded(1, 0, 1)), (WORKER, end)];
+    for order in [[0, 1, 2, 3, 4], [0, 1, 3, 2, 4], [0, 3, 1, 2, 4], [0, 3, 4, 1, 2], [3, 0, 1, 2, 4], [3, 4, 0, 1, 2]]
+    {
+        let mut ledger = Ledger::default();
+        apply(&mut ledger, order.map(|i| records[i].clone()));
+        assert!(ledger.task(task(1)).is_none(), "LED-1 in order {order:?}: {:?}", ledger.task(task(1)));
+        assert_eq!(ledger.owned_by(OWNER), 0);
+    }
+}
+
+#[test]
+fn the_first_record_of_an_item_wins_and_the_bytes_of_later_ones_are_told_str_1() {
+    let mut ledger = Ledger::default();
+    apply(&mut ledger, [(OWNER, streaming(1, 0))]);
+    let object = ObjectId::item(task(1), 0);
+    assert_eq!(ledger.yielded(task(1), 0, 0, stored_at(1)), None);
+    assert_eq!(ledger.yielded(task(1), 1, 0, stored_at(2)), stored(&stored_at(2)));
+    assert_eq!(ledger.value(object), Some(&stored_at(1)));
+    assert_eq!(ledger.free_item(object, false), stored(&stored_at(1)));
+    assert_eq!(ledger.yielded(task(1), 2, 0, stored_at(3)), stored(&stored_at(3)), "freed, so nobody asks");
+    // Another owner has freed nothing: for it the item is made again.
+    ledger.set_owner(ObjectId::result(task(1), 0), WORKER);
+    assert_eq!(ledger.yielded(task(1), 3, 0, stored_at(4)), None);
+    assert_eq!(ledger.drop_task(task(1)), [stored(&stored_at(4)).unwrap()], "nothing leaks with an orphan");
+}
+
+#[test]
+fn a_stream_that_stopped_because_its_owner_died_has_not_ended() {
+    let mut ledger = Ledger::default();
+    let end = ObjectId::result(task(1), 0);
+    let lost = Value::failed(Failure::OwnerDied { object: end, owner: OWNER });
+    let stopped = Record::Finished { at: Tick(3), task: task(1), attempt: 0, values: vec![lost] };
+    apply(
+        &mut ledger,
+        [(OWNER, streaming(1, 0)), (WORKER, started(1, 0)), (WORKER, yielded(1, 0, 1)), (WORKER, stopped)],
+    );
+    assert!(!ledger.is_final(task(1)) && ledger.beyond(ObjectId::item(task(1), 1)).is_none());
+    assert_eq!(ledger.items_from(task(1), 0), [(0, stored_at(1))]);
+    let ended = Record::Finished { at: Tick(3), task: task(1), attempt: 1, values: vec![crate::stream::end_value(1)] };
+    apply(&mut ledger, [(WORKER, started(1, 1)), (WORKER, ended)]);
+    assert!(ledger.is_whole(task(1), false));
+    let beyond = ledger.beyond(ObjectId::item(task(1), 1)).unwrap();
+    assert_eq!(beyond.failure(), Some(&Failure::StreamEnded { task: task(1), items: 1 }));
 }

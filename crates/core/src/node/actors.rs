@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::gpus;
 use super::pool::{Pick, Reserved, WorkerState};
 use super::queue::{Ask, Waiting};
 use super::{Effect, Node, open_link, send};
@@ -90,6 +91,13 @@ impl Actor {
             TaskKind::Plain | TaskKind::Call { .. } => None,
         }
     }
+
+    fn concurrency_max(&self) -> u32 {
+        match &self.spec.kind {
+            TaskKind::Create(options) => options.concurrency_max,
+            TaskKind::Plain | TaskKind::Call { .. } => 1,
+        }
+    }
 }
 
 /// All actors.
@@ -133,58 +141,59 @@ impl Node {
         if before.is_some_and(|actor| !matches!(actor.state, ActorState::Dead { .. })) {
             return;
         }
-        let refuse = |failure: Failure, effects: &mut Vec<Effect>| {
-            send(owner, FromNode::ActorCreated { actor: id, value: Value::failed(failure) }, effects);
-        };
-        if let Some(name) = &options.name
-            && let Some(holder) = self.actors.names.get(name)
-        {
-            let message = format!("the name {name:?} belongs to {holder}; choose another or find that one");
-            let (task, name) = (spec.id, spec.options.name.clone());
-            refuse(Failure::Returned { task, name, type_name: "NameTaken".into(), message }, effects);
-            return;
-        }
-        if !self.config.total.covers(&spec.options.resources) {
-            let (asked, available) = (spec.options.resources.to_string(), self.config.total.to_string());
-            refuse(Failure::Infeasible { asked, available }, effects);
-            return;
-        }
-        if let Some(name) = &options.name {
-            self.actors.names.insert(name.clone(), id);
-        }
         // A second life under the same id (its creator ran again) must not look like the first one.
         let incarnation = before.map_or(0, |actor| actor.incarnation + 1);
         let watchers = before.map(|actor| actor.watchers.clone()).unwrap_or_default();
-        let restarts_left = options.restarts_max;
-        let actor = Actor {
-            spec,
-            resolved,
-            owner,
-            state: ActorState::Queued,
-            incarnation,
-            restarts_left,
-            watchers,
-            created: None,
-        };
+        let (state, restarts_left) = (ActorState::Queued, options.restarts_max);
+        let (name, refusal) = (options.name.clone(), self.refusal(&spec, options.name.as_deref()));
+        let actor = Actor { spec, resolved, owner, state, incarnation, restarts_left, watchers, created: None };
         self.actors.dead.retain(|dead| *dead != id);
         self.actors.all.insert(id, actor);
+        if let Some(failure) = refusal {
+            // Dead from the start, so that its callers hear why.
+            let reason = failure.to_string();
+            self.actor_failed(id, failure, reason, effects);
+            return;
+        }
+        if let Some(name) = name {
+            self.actors.names.insert(name, id);
+        }
         self.enqueue_actor(id, now, effects);
+    }
+
+    /// Why an actor cannot be started, when it cannot.
+    fn refusal(&self, spec: &TaskSpec, name: Option<&str>) -> Option<Failure> {
+        if let Some(name) = name
+            && let Some(holder) = self.actors.names.get(name)
+        {
+            return Some(Failure::NameTaken { name: name.to_owned(), holder: *holder });
+        }
+        let (asked, available) = gpus::impossible(&spec.options.resources, &self.config.total)?;
+        Some(Failure::Infeasible { asked, available })
     }
 
     pub(super) fn enqueue_actor(&mut self, id: ActorId, now: Tick, effects: &mut Vec<Effect>) {
         let Some(actor) = self.actors.all.get_mut(&id) else { return };
         actor.state = ActorState::Queued;
         let ask = Ask::Actor { actor: id, owner: actor.owner };
-        let resources = actor.spec.options.resources.clone();
-        self.queue.push(actor.spec.depth, Waiting { ask, resources, since: now, overtaken: 0 });
+        let (resources, environment) = (actor.spec.options.resources.clone(), actor.spec.options.environment);
+        self.queue.push(actor.spec.depth, Waiting { ask, resources, environment, since: now, overtaken: 0 });
         self.schedule(now, effects);
     }
 
     /// The resources are taken and the process is chosen.
-    pub(super) fn place_actor(&mut self, id: ActorId, held: Resources, pick: Pick, effects: &mut Vec<Effect>) {
-        let (process, ready) = self.take(pick, Reserved::Actor(id), effects);
+    pub(super) fn place_actor(
+        &mut self,
+        id: ActorId,
+        held: Resources,
+        gpus: Vec<u32>,
+        pick: Pick,
+        effects: &mut Vec<Effect>,
+    ) {
+        let environment = self.actors.all.get(&id).map_or(0, |actor| actor.spec.options.environment);
+        let (process, ready) = self.take(pick, Reserved::Actor(id), environment, effects);
         if let Some(worker) = self.pool.workers.get_mut(&process) {
-            worker.held = held;
+            (worker.held, worker.gpus) = (held, gpus);
         }
         if let Some(actor) = self.actors.all.get_mut(&id) {
             actor.state = ActorState::Starting { process };
@@ -197,13 +206,17 @@ impl Node {
 
     /// The process is there: it becomes the actor's.
     pub(super) fn construct(&mut self, id: ActorId, process: ProcessId, effects: &mut Vec<Effect>) {
+        let mut gpus = Vec::new();
         if let Some(worker) = self.pool.workers.get_mut(&process) {
             worker.state = WorkerState::Hosting(id);
+            gpus.clone_from(&worker.gpus);
         }
         let Some(actor) = self.actors.all.get(&id) else { return };
         let (spec, resolved) = (actor.spec.clone(), actor.resolved.clone());
         let (incarnation, owner) = (actor.incarnation, actor.owner);
-        send(process, FromNode::Construct { spec, resolved, incarnation, owner }, effects);
+        // A constructor that has ended does not run again: this is another one, and what it makes has other names.
+        let lane = if self.ledger.is_final(id.0) { incarnation } else { 0 };
+        send(process, FromNode::Construct { spec, resolved, incarnation, lane, owner, gpus }, effects);
     }
 
     pub(super) fn actor_constructed(
@@ -216,7 +229,12 @@ impl Node {
         let Some(actor) = self.actors.all.get_mut(&id) else { return };
         let here = actor.state.process() == Some(process);
         if here && let Some(failure) = value.failure().cloned() {
-            let reason = format!("its constructor failed: {failure}");
+            let mut reason = format!("its constructor failed: {failure}");
+            if let Failure::Raised(raised) = &failure
+                && !raised.traceback.is_empty()
+            {
+                reason += &format!("\n{}", raised.traceback.trim_end());
+            }
             self.kill(process, DeathCause::Ended(reason.clone()), effects);
             self.actor_failed(id, failure, reason, effects);
             return;
@@ -225,14 +243,14 @@ impl Node {
             return;
         }
         actor.state = ActorState::Alive { process };
-        let incarnation = actor.incarnation;
+        let (incarnation, concurrency_max) = (actor.incarnation, actor.concurrency_max());
         let watchers = actor.watchers.clone();
         if actor.created.is_none() {
             self.tell_created(id, value, effects);
         }
         for watcher in watchers {
             open_link(watcher, process, effects);
-            send(watcher, FromNode::ActorAt { actor: id, process, incarnation }, effects);
+            send(watcher, FromNode::ActorAt { actor: id, process, incarnation, concurrency_max }, effects);
         }
     }
 
@@ -257,9 +275,9 @@ impl Node {
                 return;
             }
             ActorState::Alive { process: at } => {
-                let (at, incarnation) = (*at, actor.incarnation);
+                let (at, incarnation, concurrency_max) = (*at, actor.incarnation, actor.concurrency_max());
                 open_link(process, at, effects);
-                send(process, FromNode::ActorAt { actor: id, process: at, incarnation }, effects);
+                send(process, FromNode::ActorAt { actor: id, process: at, incarnation, concurrency_max }, effects);
             }
             ActorState::Queued
             | ActorState::Starting { .. }

@@ -22,7 +22,15 @@ pub(super) struct Question {
     request: RequestId,
     object: ObjectId,
     digest: u64,
+    /// Items of a stream below this one are known to who asks.
+    items: u32,
     pub(super) passes_left: u32,
+}
+
+impl Question {
+    pub(super) fn new(process: ProcessId, request: RequestId, object: ObjectId, digest: u64, items: u32) -> Self {
+        Self { process, request, object, digest, items, passes_left: ADOPTION_PASSES }
+    }
 }
 
 /// Who waits for a task that was running when it was asked about.
@@ -30,20 +38,22 @@ pub(super) struct Question {
 pub(super) struct Adopter {
     pub(super) process: ProcessId,
     request: RequestId,
+    items: u32,
+}
+
+impl Adopter {
+    fn of(question: &Question) -> Self {
+        Self { process: question.process, request: question.request, items: question.items }
+    }
 }
 
 impl Node {
-    pub(super) fn adopt(
-        &mut self,
-        process: ProcessId,
-        request: RequestId,
-        object: ObjectId,
-        digest: u64,
-        effects: &mut Vec<Effect>,
-    ) {
-        let own = self.ledger.owner(object) == Some(process);
-        let passes_left = if own { 0 } else { ADOPTION_PASSES };
-        self.questions.push(Question { process, request, object, digest, passes_left });
+    pub(super) fn adopt(&mut self, mut question: Question, effects: &mut Vec<Effect>) {
+        let own = self.ledger.owner(question.object) == Some(question.process);
+        if own {
+            question.passes_left = 0;
+        }
+        self.questions.push(question);
         if own {
             self.answer_questions(effects);
         }
@@ -69,6 +79,9 @@ impl Node {
             }
             let adoption = self.judge(&question, effects);
             let (process, request) = (question.process, question.request);
+            if adoption != Adoption::Different && !question.object.is_put() {
+                self.tell_items(process, request, question.object.task(), question.items, effects);
+            }
             let attempt = if adoption == Adoption::New { self.next_attempt(question.object.task()) } else { 0 };
             send(process, FromNode::Adopted { request, adoption, attempt }, effects);
         }
@@ -104,13 +117,16 @@ impl Node {
             return self.judge_actor(question, effects);
         }
         let adoption = match &entry.state {
+            TaskState::Finished { .. } if self.is_torn(object.task(), owner == question.process) => {
+                return Adoption::New;
+            }
             TaskState::Finished { values, .. } => Adoption::Finished(values.clone()),
             TaskState::Running { worker, .. } if self.live.contains(worker) => Adoption::Running,
             TaskState::Running { .. } | TaskState::Submitted => return Adoption::New,
         };
         self.inherit(question, effects);
         if adoption == Adoption::Running {
-            self.adopters.insert(object.task(), Adopter { process: question.process, request: question.request });
+            self.adopters.insert(object.task(), Adopter::of(question));
         }
         adoption
     }
@@ -134,7 +150,7 @@ impl Node {
         actor.owner = question.process;
         self.inherit(question, effects);
         if adoption == Adoption::Running {
-            self.adopters.insert(id.0, Adopter { process: question.process, request: question.request });
+            self.adopters.insert(id.0, Adopter::of(question));
         }
         adoption
     }
@@ -147,7 +163,12 @@ impl Node {
             return;
         }
         let values: Vec<Value> = values.clone();
+        if self.is_torn(task, true) {
+            self.lose_run(task, effects);
+            return;
+        }
         self.adopters.remove(&task);
+        self.tell_items(adopter.process, adopter.request, task, adopter.items, effects);
         for (index, value) in values.into_iter().enumerate() {
             let object = ObjectId::result(task, index as u32);
             send(adopter.process, FromNode::Resolved { object, value }, effects);
@@ -163,10 +184,15 @@ impl Node {
         };
         let lost: Vec<TaskId> = self.adopters.keys().copied().filter(ran_there).collect();
         for task in lost {
-            if let Some(adopter) = self.adopters.remove(&task) {
-                let (request, adoption, attempt) = (adopter.request, Adoption::New, self.next_attempt(task));
-                send(adopter.process, FromNode::Adopted { request, adoption, attempt }, effects);
-            }
+            self.lose_run(task, effects);
+        }
+    }
+
+    pub(super) fn lose_run(&mut self, task: TaskId, effects: &mut Vec<Effect>) {
+        if let Some(adopter) = self.adopters.remove(&task) {
+            let (request, adoption, attempt) = (adopter.request, Adoption::New, self.next_attempt(task));
+            self.tell_items(adopter.process, request, task, adopter.items, effects);
+            send(adopter.process, FromNode::Adopted { request, adoption, attempt }, effects);
         }
     }
 

@@ -31,6 +31,7 @@ impl Node {
             death.pid = worker.pid;
         }
         self.give(&worker.holds());
+        self.gpus.give(&worker.gpus, worker.held.gpus);
         let hosted: Vec<LeaseId> = self.leases.iter().filter(|(_, l)| l.worker == dead).map(|(id, _)| *id).collect();
         for id in hosted {
             self.lose_hosted(id, now);
@@ -102,6 +103,7 @@ impl Node {
                         pid: 0,
                         cause: DeathCause::Ended("it was killed".into()),
                         stderr_tail: String::new(),
+                        memory_peak_bytes: 0,
                         culprit: None,
                     };
                     self.actor_process_died(id, &death, now, effects);
@@ -189,7 +191,8 @@ impl Node {
             return;
         }
         let cause = DeathCause::Ended("it is gone, and how it ended is forgotten".into());
-        let forgotten = Death { process: peer, pid: 0, cause, stderr_tail: String::new(), culprit: None };
+        let forgotten =
+            Death { process: peer, pid: 0, cause, stderr_tail: String::new(), memory_peak_bytes: 0, culprit: None };
         let death = self.deaths.get(&peer).cloned().unwrap_or(forgotten);
         send(process, FromNode::ProcessDied(Box::new(death)), effects);
     }

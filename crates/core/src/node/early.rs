@@ -62,7 +62,7 @@ impl Node {
     fn answer_about(&mut self, process: ProcessId, about: About, now: Tick, effects: &mut Vec<Effect>) {
         match about {
             About::Watch(actor) => self.watch_actor(process, actor, effects),
-            About::Kill { actor, restart } => self.kill_actor(actor, restart, now, effects),
+            About::Kill { actor, restart } => self.kill_actor(process, actor, restart, now, effects),
             About::Find { request, name } => self.find_actor(process, request, &name, effects),
         }
     }

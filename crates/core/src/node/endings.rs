@@ -1,5 +1,7 @@
 //! How actors end: released, killed, failed, lost with their process; and when they get another life.
 
+use std::sync::Arc;
+
 use super::actors::{ActorState, DEAD_ACTORS_MAX};
 use super::pool::{Reserved, WorkerState};
 use super::{Effect, Node, send};
@@ -20,7 +22,8 @@ impl Node {
         let watchers = std::mem::take(&mut actor.watchers);
         actor.resolved = Vec::new();
         let unheard = actor.created.is_none();
-        if let Some(name) = actor.name() {
+        let name = actor.name().filter(|name| self.actors.names.get(*name) == Some(&id));
+        if let Some(name) = name {
             self.actors.names.remove(name);
         }
         if unheard {
@@ -46,8 +49,10 @@ impl Node {
         let Some(worker) = state.process().and_then(|process| self.pool.workers.get_mut(&process)) else { return };
         if matches!(worker.state, WorkerState::Starting(_)) {
             worker.state = WorkerState::Starting(Reserved::Nobody);
-            let held = std::mem::take(&mut worker.held);
+            worker.environment = None;
+            let (held, gpus) = (std::mem::take(&mut worker.held), std::mem::take(&mut worker.gpus));
             self.give(&held);
+            self.gpus.give(&gpus, held.gpus);
         }
     }
 
@@ -78,8 +83,17 @@ impl Node {
         self.schedule(now, effects);
     }
 
-    pub(super) fn kill_actor(&mut self, id: ActorId, restart: bool, now: Tick, effects: &mut Vec<Effect>) {
-        self.end_actor(id, "it was killed", restart, now, effects);
+    pub(super) fn kill_actor(
+        &mut self,
+        asker: ProcessId,
+        id: ActorId,
+        restart: bool,
+        now: Tick,
+        effects: &mut Vec<Effect>,
+    ) {
+        let own = self.actors.all.get(&id).and_then(|actor| actor.state.process()) == Some(asker);
+        let reason = if own { "it left by itself (exit_actor)" } else { "it was killed" };
+        self.end_actor(id, reason, restart, now, effects);
     }
 
     /// Ends an actor's process; what follows is decided when it is gone.
@@ -128,6 +142,10 @@ impl Node {
         }
         actor.restarts_left -= 1;
         actor.incarnation += 1;
+        if !self.ledger.is_final(id.0) {
+            // The constructor had begun: like any task that runs again, it adopts what it has made.
+            Arc::make_mut(&mut actor.spec).attempt += 1;
+        }
         for watcher in actor.watchers.clone() {
             send(watcher, FromNode::ActorRestarting { actor: id, reason: reason.clone() }, effects);
         }

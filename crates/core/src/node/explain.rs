@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::leases::Lease;
 use super::queue::{Ask, Waiting, conflict};
 use super::{ActorState, Node, WorkerState};
 use crate::id::{ActorId, ProcessId, TaskId};
@@ -52,12 +53,13 @@ impl Node {
     }
 
     fn explain_plain(&self, name: &str, spec: &TaskSpec, entry: &TaskEntry, now: Tick) -> String {
-        let resources = &spec.options.resources;
+        let (resources, environment) = (&spec.options.resources, spec.options.environment);
         let wish = self.queue.in_order().map(|(_, waiting)| waiting).find(|waiting| {
-            matches!(waiting.ask, Ask::Leases { owner, .. } if owner == entry.owner) && waiting.resources == *resources
+            let own = matches!(waiting.ask, Ask::Leases { owner, .. } if owner == entry.owner);
+            own && waiting.resources == *resources && waiting.environment == environment
         });
-        let mut leases =
-            self.leases.values().filter(|l| l.owner == entry.owner && l.resources == *resources).peekable();
+        let shape = |l: &&Lease| l.resources == *resources && l.environment == environment;
+        let mut leases = self.leases.values().filter(|l| l.owner == entry.owner).filter(shape).peekable();
         if leases.peek().is_none()
             && let Some(waiting) = wish
         {
@@ -103,7 +105,9 @@ impl Node {
     fn explain_waiting(&self, name: &str, waiting: &Waiting, now: Tick) -> String {
         let asked = &waiting.resources;
         let mut text = format!("{name} is queued for {asked} (waiting {}): ", seconds(now, waiting.since));
-        if self.free.covers(asked) {
+        if self.free.covers(asked) && !self.fits(asked) {
+            let _ = write!(text, "{} GPUs are free, but not on as few of them as it needs", self.free.gpus);
+        } else if self.free.covers(asked) {
             let processes = self.pool.workers.len();
             let _ = write!(text, "they are free, but none of the {processes} worker processes can take it yet");
             return text;
@@ -132,16 +136,20 @@ impl Node {
     }
 
     fn what_runs_on(&self, process: ProcessId, now: Tick) -> String {
-        let running: Vec<String> = self
-            .ledger
-            .running(Some(process))
+        let all = self.ledger.running(Some(process));
+        let more = all.len().saturating_sub(HOLDERS_NAMED_MAX);
+        let mut running: Vec<String> = all
             .into_iter()
+            .take(HOLDERS_NAMED_MAX)
             .filter_map(|task| self.ledger.task(task))
             .filter_map(|entry| match entry.state {
                 TaskState::Running { since, .. } => Some(format!("`{}` for {}", entry.name(), seconds(now, since))),
                 TaskState::Submitted | TaskState::Finished { .. } => None,
             })
             .collect();
+        if more > 0 {
+            running.push(format!("and {more} more"));
+        }
         let state = self.pool.workers.get(&process).map(|worker| worker.state);
         let name = self.process_name(process);
         match state {

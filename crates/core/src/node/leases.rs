@@ -4,6 +4,7 @@
 //! A task that resumes takes its CPUs even when there are none; the difference is the debt, it is paid by the next CPUs
 //! that come free, and while there is one, no CPU is free.
 
+use super::gpus::{self, Gpus};
 use super::pool::{Pick, Reserved};
 use super::queue::{Ask, OVERTAKES_MAX, Place, Waiting, conflict};
 use super::{Effect, Node, open_link, send};
@@ -18,6 +19,15 @@ pub const RECLAIM_AFTER_US: u64 = 2_000;
 /// The lease number under which an actor's own calls run.
 pub(super) const ACTOR_LEASE: LeaseId = LeaseId(0);
 
+/// What an owner wishes for, as in `ToNode::WantLeases`.
+pub(super) struct Wish {
+    pub(super) pool: u32,
+    pub(super) resources: Resources,
+    pub(super) environment: u64,
+    pub(super) count: u32,
+    pub(super) depth: u32,
+}
+
 /// A right to run tasks of one shape on one worker.
 #[derive(Clone, Debug)]
 pub(super) struct Lease {
@@ -25,6 +35,9 @@ pub(super) struct Lease {
     pub(super) pool: u32,
     pub(super) worker: ProcessId,
     pub(super) resources: Resources,
+    pub(super) environment: u64,
+    /// Which GPUs, by index.
+    pub(super) gpus: Vec<u32>,
     /// Its task waits and has given its CPUs back.
     pub(super) blocked: bool,
     /// The owner knows it; else its worker is still starting.
@@ -46,19 +59,9 @@ impl Lease {
 }
 
 impl Node {
-    #[expect(clippy::too_many_arguments, reason = "the fields of one message")]
-    pub(super) fn want_leases(
-        &mut self,
-        owner: ProcessId,
-        pool: u32,
-        resources: Resources,
-        count: u32,
-        depth: u32,
-        now: Tick,
-        effects: &mut Vec<Effect>,
-    ) {
-        if !self.config.total.covers(&resources) {
-            let (asked, available) = (resources.to_string(), self.config.total.to_string());
+    pub(super) fn want_leases(&mut self, owner: ProcessId, wish: Wish, now: Tick, effects: &mut Vec<Effect>) {
+        let Wish { pool, resources, environment, count, depth } = wish;
+        if let Some((asked, available)) = gpus::impossible(&resources, &self.config.total) {
             send(owner, FromNode::Infeasible { pool, asked, available }, effects);
             return;
         }
@@ -72,7 +75,7 @@ impl Node {
             }
             None if count > 0 => {
                 let ask = Ask::Leases { owner, pool, count, pending: 0 };
-                self.queue.push(depth, Waiting { ask, resources, since: now, overtaken: 0 });
+                self.queue.push(depth, Waiting { ask, resources, environment, since: now, overtaken: 0 });
             }
             None => {}
         }
@@ -100,23 +103,40 @@ impl Node {
 
     /// Gives out what can be given out, then asks owners for leases when somebody still waits.
     pub(super) fn schedule(&mut self, now: Tick, effects: &mut Vec<Effect>) {
+        self.make_room(true, now, effects);
         while let Some((place, pick)) = self.next_grant() {
             let Some(waiting) = self.queue.get(place) else { break };
-            let resources = waiting.resources.clone();
+            let (resources, environment) = (waiting.resources.clone(), waiting.environment);
             let ask = waiting.ask.clone();
             let taken = self.free.try_take(&resources);
             assert!(taken, "RES-1: a grant of {resources} is covered by what is free");
+            let gpus = self.gpus.take(resources.gpus).expect("the next grant fits the GPUs");
             self.queue.overtake(place, &resources);
             match ask {
                 Ask::Leases { owner, pool, .. } => {
-                    self.grant(place, owner, pool, resources, pick, now, effects);
+                    let (worker, blocked, announced, reclaimed) = (ProcessId::NODE, false, false, false);
+                    let since = now;
+                    let lease = Lease {
+                        owner,
+                        pool,
+                        worker,
+                        resources,
+                        environment,
+                        gpus,
+                        blocked,
+                        announced,
+                        reclaimed,
+                        since,
+                    };
+                    self.grant(place, lease, pick, now, effects);
                 }
                 Ask::Actor { actor, .. } => {
                     self.queue.remove(place);
-                    self.place_actor(actor, resources, pick, effects);
+                    self.place_actor(actor, resources, gpus, pick, effects);
                 }
             }
         }
+        self.make_room(false, now, effects);
         self.fail_hopeless(effects);
         self.reclaim(now, effects);
     }
@@ -129,7 +149,7 @@ impl Node {
             if kept.iter().any(|other| conflict(other, resources)) {
                 continue;
             }
-            if self.free.covers(resources) {
+            if self.fits(resources) {
                 if let Some(pick) = self.pick(waiting) {
                     return Some((place, pick));
                 }
@@ -140,30 +160,29 @@ impl Node {
         None
     }
 
+    /// Whether this could be taken now.
+    pub(super) fn fits(&self, resources: &Resources) -> bool {
+        self.free.covers(resources) && self.gpus.fits(resources.gpus)
+    }
+
     /// Whether what runs now is enough to satisfy this when it ends: blocked tasks and actors may not end before.
     fn within_reach(&self, resources: &Resources) -> bool {
         let mut reach = self.config.total.clone();
-        let blocked = self.leases.values().filter(|lease| lease.blocked).map(Lease::holds);
-        let fits = blocked.chain(self.pool.held_by_actors()).all(|held| reach.try_take(&held));
-        fits && reach.covers(resources)
+        let mut gpus = Gpus::new(reach.gpus);
+        let blocked = self.leases.values().filter(|lease| lease.blocked).map(|lease| (lease.holds(), &lease.gpus));
+        let fits = blocked.chain(self.pool.held_by_actors()).all(|(held, indices)| {
+            gpus.take_these(indices, held.gpus);
+            reach.try_take(&held)
+        });
+        fits && reach.covers(resources) && gpus.fits(resources.gpus)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all that a lease is made of")]
-    fn grant(
-        &mut self,
-        place: Place,
-        owner: ProcessId,
-        pool: u32,
-        resources: Resources,
-        pick: Pick,
-        now: Tick,
-        effects: &mut Vec<Effect>,
-    ) {
+    /// The resources are taken and the process is chosen.
+    fn grant(&mut self, place: Place, mut lease: Lease, pick: Pick, now: Tick, effects: &mut Vec<Effect>) {
         let id = LeaseId(self.next_lease);
         self.next_lease += 1;
-        let (worker, ready) = self.take(pick, Reserved::Lease(id), effects);
-        let (blocked, reclaimed) = (false, false);
-        let lease = Lease { owner, pool, worker, resources, blocked, announced: false, reclaimed, since: now };
+        let (worker, ready) = self.take(pick, Reserved::Lease(id), lease.environment, effects);
+        lease.worker = worker;
         self.leases.insert(id, lease);
         let place = self.queue.send_back(place);
         if let Some(waiting) = self.queue.get_mut(place) {
@@ -181,10 +200,10 @@ impl Node {
     pub(super) fn announce(&mut self, id: LeaseId, now: Tick, effects: &mut Vec<Effect>) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
         (lease.announced, lease.since) = (true, now);
-        let (owner, worker, pool) = (lease.owner, lease.worker, lease.pool);
+        let (owner, worker, pool, gpus) = (lease.owner, lease.worker, lease.pool, lease.gpus.clone());
         self.pool.host(worker, id);
         open_link(owner, worker, effects);
-        send(worker, FromNode::LeaseOpened { lease: id, owner }, effects);
+        send(worker, FromNode::LeaseOpened { lease: id, owner, gpus }, effects);
         send(owner, FromNode::Granted { pool, lease: id, worker }, effects);
         let Some(place) = self.queue.wish(owner, pool) else { return };
         let Some(Waiting { ask: Ask::Leases { count, pending, .. }, .. }) = self.queue.get_mut(place) else { return };
@@ -216,6 +235,7 @@ impl Node {
     pub(super) fn remove_lease(&mut self, id: LeaseId, now: Tick) -> Option<Lease> {
         let lease = self.leases.remove(&id)?;
         self.give(&lease.holds());
+        self.gpus.give(&lease.gpus, lease.resources.gpus);
         self.pool.unhost(lease.worker, id, now);
         Some(lease)
     }
@@ -294,7 +314,7 @@ impl Node {
                 let own =
                     matches!(w.ask, Ask::Leases { owner, pool, .. } if owner == lease.owner && pool == lease.pool);
                 // One that fits waits for a process: any lease may free one.
-                !own && (conflict(&w.resources, &lease.resources) || self.free.covers(&w.resources))
+                !own && (conflict(&w.resources, &lease.resources) || self.fits(&w.resources))
             })
         };
         let candidate = |lease: &Lease| lease.announced && !lease.reclaimed && !lease.blocked;

@@ -40,14 +40,11 @@ impl Node {
         if object.is_put() {
             return self.ledger.put(object).map(|entry| nested(&entry.value)).unwrap_or_default();
         }
-        match self.ledger.task(object.task()).map(|entry| &entry.state) {
-            Some(TaskState::Finished { values, .. }) => values.iter().flat_map(nested).collect(),
-            _ => Vec::new(),
-        }
+        self.ledger.values_of(object.task()).flat_map(nested).collect()
     }
 
     /// What is inside the value of an orphan is kept with it.
-    fn note_contents(&mut self, object: ObjectId) {
+    pub(super) fn note_contents(&mut self, object: ObjectId) {
         let holder = if object.is_put() { object } else { ObjectId::result(object.task(), 0) };
         let mut work = vec![(holder, self.contents(object))];
         while let Some((holder, contents)) = work.pop() {
@@ -66,6 +63,10 @@ impl Node {
     /// adopts it, and nobody sees a second value under its name.
     pub(super) fn linger(&mut self, object: ObjectId) {
         let Some(parent) = self.ledger.parent(object).filter(|parent| !self.ledger.is_final(*parent)) else { return };
+        // A stream may have any number of items: a repeated run makes what was freed again.
+        if self.ledger.is_stream(object.task()) && !object.is_put() {
+            return;
+        }
         let object = if object.is_put() { object } else { ObjectId::result(object.task(), 0) };
         let full = self.lingering.get(&parent).is_some_and(|made| made.len() >= LINGERING_MAX);
         if full || self.ledger.is_stored(object) {
@@ -96,6 +97,8 @@ impl Node {
         let over: Vec<TaskId> = self.lingering.keys().copied().filter(|parent| self.ledger.is_final(*parent)).collect();
         for parent in over {
             self.end_lingering(parent, effects);
+            // Those whose owner died meanwhile were kept for this alone.
+            self.review(parent, now, effects);
         }
         let mut free = Vec::new();
         for (inner, holders) in &mut self.inside {
@@ -128,8 +131,8 @@ impl Node {
     }
 
     pub(super) fn resolve(&mut self, process: ProcessId, object: ObjectId, now: Tick, effects: &mut Vec<Effect>) {
-        if let Some(value) = self.ledger.value(object) {
-            send(process, FromNode::Resolved { object, value: value.clone() }, effects);
+        if let Some(value) = self.told_value(object) {
+            send(process, FromNode::Resolved { object, value }, effects);
             return;
         }
         if !self.ledger.knows(object) {
@@ -212,7 +215,7 @@ impl Node {
     }
 
     /// Whether somebody holds or waits for this object or, for a task, another of its results.
-    fn is_asked_for(&self, object: ObjectId) -> bool {
+    pub(super) fn is_asked_for(&self, object: ObjectId) -> bool {
         if self.is_lingering(object) {
             return true;
         }
@@ -251,7 +254,7 @@ impl Node {
     }
 
     pub(super) fn answer_resolvers(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
-        let Some(value) = self.ledger.value(object) else { return };
+        let Some(value) = self.told_value(object) else { return };
         for process in self.resolving.remove(&object).unwrap_or_default() {
             send(process, FromNode::Resolved { object, value: value.clone() }, effects);
         }

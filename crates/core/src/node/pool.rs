@@ -1,7 +1,7 @@
 //! The worker processes: started ahead of demand and on demand, reused, shared by blocked tasks, ended when idle.
 //!
 //! GRANT-1: [`Node::pick`] offers only processes that have said hello or are starting for nobody, are not being ended,
-//! and are not the asker itself. A process with blocked tasks is preferred to a new one, so that a thousand nested tasks
+//! and are not the asker itself, and whose environment is the asker's or not fixed yet (ENV-1). A process with blocked tasks is preferred to a new one, so that a thousand nested tasks
 //! on one CPU do not need a process each; actors and tasks with a memory limit never share.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,8 +62,14 @@ pub(super) struct Worker {
     pub(super) pid: u32,
     pub(super) state: WorkerState,
     pub(super) leases: BTreeSet<LeaseId>,
+    /// What it looks like by now; none when it has not been given to anybody, so that it may still become anything.
+    pub(super) environment: Option<u64>,
+    /// A function has run here as often as it may: it gets nothing more, and ends when it has and owns nothing.
+    pub(super) spent: bool,
     /// What its actor holds.
     pub(super) held: Resources,
+    /// Which GPUs of that, by index.
+    pub(super) gpus: Vec<u32>,
     pub(super) actor_blocked: bool,
     /// The node is ending it, and why.
     pub(super) ended: Option<DeathCause>,
@@ -76,7 +82,7 @@ pub(super) struct Pool {
     pub(super) workers: BTreeMap<ProcessId, Worker>,
     /// Slots whose last user is dead and settled, or never used.
     incarnations: Vec<u32>,
-    in_use: BTreeSet<u32>,
+    pub(super) in_use: BTreeSet<u32>,
     pub(super) failures: u32,
     failed_at: Tick,
     last_failure: String,
@@ -107,7 +113,10 @@ impl Pool {
             pid: 0,
             state: WorkerState::Starting(reserved),
             leases: BTreeSet::new(),
+            environment: None,
+            spent: false,
             held: Resources::default(),
+            gpus: Vec::new(),
             actor_blocked: false,
             ended: None,
             culprit: None,
@@ -136,13 +145,14 @@ impl Pool {
             WorkerState::Leased if worker.leases.is_empty() => worker.state = WorkerState::Idle { since: now },
             WorkerState::Starting(Reserved::Lease(of)) if of == lease => {
                 worker.state = WorkerState::Starting(Reserved::Nobody);
+                worker.environment = None;
             }
             _ => {}
         }
     }
 
-    pub(super) fn held_by_actors(&self) -> impl Iterator<Item = Resources> {
-        self.workers.values().map(Worker::holds)
+    pub(super) fn held_by_actors(&self) -> impl Iterator<Item = (Resources, &Vec<u32>)> {
+        self.workers.values().map(|worker| (worker.holds(), &worker.gpus))
     }
 
     /// The CPUs to give back or take again when that changes something.
@@ -161,6 +171,7 @@ impl Pool {
             matches!(w.state, WorkerState::Hosting(_) | WorkerState::Starting(Reserved::Actor(_)))
                 || matches!(w.state, WorkerState::Retiring { .. })
                 || w.ended.is_some()
+                || w.spent
         };
         self.workers.len() - self.workers.values().filter(actors).count()
     }
@@ -190,40 +201,70 @@ impl Node {
 
     /// The best process for this ask, if there is one.
     pub(super) fn pick(&self, waiting: &Waiting) -> Option<Pick> {
-        let asker = waiting.ask.asker();
+        let (asker, environment) = (waiting.ask.asker(), waiting.environment);
         let for_actor = matches!(waiting.ask, Ask::Actor { .. });
-        let sound = || self.pool.workers.iter().filter(|(p, w)| **p != asker && w.ended.is_none());
-        // The one that worked last is warmest. An actor's end is its process's end: rather not one that owns something.
-        let idle = sound().filter_map(|(process, worker)| match worker.state {
+        let used = self.idle(asker, Some(environment), for_actor);
+        let ready = if for_actor { None } else { used };
+        if let Some(process) = ready.or_else(|| self.idle(asker, None, for_actor)) {
+            return Some(Pick::Ready(process));
+        }
+        let may_share = !for_actor && waiting.resources.memory_bytes == 0;
+        let shared = if may_share { self.least_loaded_host(asker, environment) } else { None };
+        if let Some((0, _, process)) = shared {
+            return Some(Pick::Ready(process));
+        }
+        let starting = |w: &Worker| w.ended.is_none() && w.state == WorkerState::Starting(Reserved::Nobody);
+        if let Some((process, _)) = self.pool.workers.iter().find(|(_, w)| starting(w)) {
+            return Some(Pick::Starting(*process));
+        }
+        if self.has_room() && self.pool.failures < SPAWN_FAILURES_MAX {
+            return Some(Pick::New);
+        }
+        // An actor would rather have a process without a past, but any of its environment is better than none.
+        shared.map(|(_, _, process)| process).or(used).map(Pick::Ready)
+    }
+
+    /// Whether another process may be started. One that is spent and only waits lends its threads to nobody, so it does not
+    /// count, or its own children could wait for ever; up to as many again as there may be.
+    pub(super) fn has_room(&self) -> bool {
+        let bound = self.config.processes_max as usize;
+        if self.pool.in_use.len() < bound {
+            return true;
+        }
+        let waits = |lease: &LeaseId| self.leases.get(lease).is_some_and(|lease| lease.blocked);
+        let stuck = |w: &&Worker| w.spent && !w.leases.is_empty() && w.leases.iter().all(waits);
+        let stuck = self.pool.workers.values().filter(stuck).count();
+        self.pool.in_use.len() < bound + stuck.min(bound)
+    }
+
+    /// The idle process of this environment that worked last: it is warmest. An actor's end is its process's end, so
+    /// rather not one that owns something.
+    fn idle(&self, asker: ProcessId, environment: Option<u64>, for_actor: bool) -> Option<ProcessId> {
+        let sound = |process: &ProcessId, w: &Worker| *process != asker && w.ended.is_none() && !w.spent;
+        let candidates = self.pool.workers.iter().filter(|(p, w)| sound(p, w) && w.environment == environment);
+        let idle = candidates.filter_map(|(process, worker)| match worker.state {
             WorkerState::Idle { since } => {
                 Some((for_actor && self.ledger.owned_by(*process) > 0, std::cmp::Reverse(since), *process))
             }
             _ => None,
         });
-        if let Some((_, _, process)) = idle.min() {
-            return Some(Pick::Ready(process));
+        idle.min().map(|(_, _, process)| process)
+    }
+
+    /// Asks an idle process to end.
+    pub(super) fn retire(&mut self, process: ProcessId, now: Tick, effects: &mut Vec<Effect>) {
+        if let Some(worker) = self.pool.workers.get_mut(&process) {
+            worker.state = WorkerState::Retiring { since: now };
+            send(process, FromNode::Retire, effects);
         }
-        let may_share = !for_actor && waiting.resources.memory_bytes == 0;
-        let shared = if may_share { self.least_loaded_host(asker) } else { None };
-        if let Some((0, _, process)) = shared {
-            return Some(Pick::Ready(process));
-        }
-        let starting = sound().find(|(_, w)| w.state == WorkerState::Starting(Reserved::Nobody));
-        if let Some((process, _)) = starting {
-            return Some(Pick::Starting(*process));
-        }
-        let room = self.pool.in_use.len() < self.config.processes_max as usize;
-        if room && self.pool.failures < SPAWN_FAILURES_MAX {
-            return Some(Pick::New);
-        }
-        shared.map(|(_, _, process)| Pick::Ready(process))
     }
 
     /// Among the processes with a blocked task that may take another one: running tasks, all tasks, which.
-    fn least_loaded_host(&self, asker: ProcessId) -> Option<(usize, usize, ProcessId)> {
+    fn least_loaded_host(&self, asker: ProcessId, environment: u64) -> Option<(usize, usize, ProcessId)> {
         let hosts = self.pool.workers.iter().filter_map(|(process, worker)| {
             let room = worker.leases.len() < self.config.threads_per_process_max as usize;
-            if *process == asker || worker.state != WorkerState::Leased || worker.ended.is_some() || !room {
+            let sound = *process != asker && worker.state == WorkerState::Leased && worker.ended.is_none();
+            if !sound || !room || worker.spent || worker.environment != Some(environment) {
                 return None;
             }
             let leases = || worker.leases.iter().filter_map(|id| self.leases.get(id));
@@ -235,8 +276,14 @@ impl Node {
     }
 
     /// Makes the picked process belong to somebody; says whether it is ready.
-    pub(super) fn take(&mut self, pick: Pick, reserved: Reserved, effects: &mut Vec<Effect>) -> (ProcessId, bool) {
-        match pick {
+    pub(super) fn take(
+        &mut self,
+        pick: Pick,
+        reserved: Reserved,
+        environment: u64,
+        effects: &mut Vec<Effect>,
+    ) -> (ProcessId, bool) {
+        let (process, ready) = match pick {
             Pick::Ready(process) => (process, true),
             Pick::Starting(process) => {
                 if let Some(worker) = self.pool.workers.get_mut(&process) {
@@ -245,6 +292,19 @@ impl Node {
                 (process, false)
             }
             Pick::New => (self.pool.spawn(reserved, effects), false),
+        };
+        if let Some(worker) = self.pool.workers.get_mut(&process) {
+            let fixed = *worker.environment.get_or_insert(environment);
+            assert_eq!(fixed, environment, "ENV-1: {process} serves one environment");
+        }
+        (process, ready)
+    }
+
+    pub(super) fn worker_spent(&mut self, process: ProcessId, now: Tick, effects: &mut Vec<Effect>) {
+        if let Some(worker) = self.pool.workers.get_mut(&process) {
+            worker.spent = true;
+            self.keep_minimum(effects);
+            self.schedule(now, effects);
         }
     }
 
@@ -326,13 +386,16 @@ impl Node {
             match worker.state {
                 WorkerState::Idle { since }
                     if spare > 0
+                        && !worker.spent
                         && !owns
                         && worker.ended.is_none()
                         && now.since_us(since) >= self.config.idle_worker_us =>
                 {
-                    worker.state = WorkerState::Retiring { since: now };
                     spare -= 1;
-                    send(process, FromNode::Retire, effects);
+                    self.retire(process, now, effects);
+                }
+                WorkerState::Idle { .. } if worker.spent && !owns && worker.ended.is_none() => {
+                    self.retire(process, now, effects);
                 }
                 WorkerState::Retiring { since } if now.since_us(since) >= RETIRE_GRACE_US => {
                     self.kill(process, DeathCause::Ended("it was idle and did not end when asked".into()), effects);
@@ -345,7 +408,7 @@ impl Node {
     }
 
     /// An owner of objects or actors is not ended for being idle.
-    fn owns_something(&self, process: ProcessId) -> bool {
+    pub(super) fn owns_something(&self, process: ProcessId) -> bool {
         self.ledger.owned_by(process) > 0 || self.actors.has_owner(process)
     }
 
@@ -353,8 +416,8 @@ impl Node {
     pub fn deadline(&self) -> Option<Tick> {
         let spare = self.pool.task_workers() > self.config.prestart as usize;
         let workers = self.pool.workers.iter().filter_map(|(process, worker)| match worker.state {
-            WorkerState::Idle { since } if spare && !self.owns_something(*process) => {
-                Some(since.plus_us(self.config.idle_worker_us))
+            WorkerState::Idle { since } if (spare || worker.spent) && !self.owns_something(*process) => {
+                Some(if worker.spent { since } else { since.plus_us(self.config.idle_worker_us) })
             }
             WorkerState::Retiring { since } if worker.ended.is_none() => Some(since.plus_us(RETIRE_GRACE_US)),
             _ => None,
@@ -362,6 +425,8 @@ impl Node {
         let retry = (self.pool.failures > 0).then(|| self.pool.failed_at.plus_us(SPAWN_RETRY_US));
         let reclaim = self.reclaimable(|_| true).into_iter().filter_map(|id| self.leases.get(&id));
         let reclaim = reclaim.map(|lease| lease.since.plus_us(super::leases::RECLAIM_AFTER_US));
-        workers.chain(retry).chain(reclaim).min()
+        // A record may have let go of what kept a process from making room.
+        let room = (!self.room_makers(false).is_empty()).then_some(Tick(0));
+        workers.chain(retry).chain(reclaim).chain(room).min()
     }
 }

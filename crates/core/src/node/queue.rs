@@ -43,9 +43,14 @@ impl Ask {
     }
 
     pub(super) fn is_waiting(&self) -> bool {
+        self.wanted() > 0
+    }
+
+    /// How many processes would satisfy it.
+    pub(super) fn wanted(&self) -> u32 {
         match self {
-            Ask::Leases { count, pending, .. } => count > pending,
-            Ask::Actor { .. } => true,
+            Ask::Leases { count, pending, .. } => count.saturating_sub(*pending),
+            Ask::Actor { .. } => 1,
         }
     }
 }
@@ -55,6 +60,8 @@ impl Ask {
 pub(super) struct Waiting {
     pub(super) ask: Ask,
     pub(super) resources: Resources,
+    /// What the process must look like.
+    pub(super) environment: u64,
     pub(super) since: Tick,
     pub(super) overtaken: u32,
 }

@@ -12,12 +12,6 @@ use crate::value::{Body, Value};
 impl Node {
     /// Everything at this moment.
     pub fn snapshot(&self, now: Tick) -> Snapshot {
-        let resources = ResourcesRow {
-            total: self.config.total.clone(),
-            free: self.free.clone(),
-            debt: self.debt,
-            queued: self.queue.len() as u64,
-        };
         let ids = self.ledger.task_ids();
         let named = ids.iter().filter_map(|id| Some((*id, self.ledger.task(*id)?)));
         let mut tasks: Vec<TaskRow> =
@@ -27,7 +21,7 @@ impl Node {
         let (objects, objects_left_off) = self.object_rows(&ids);
         Snapshot {
             at: now,
-            resources,
+            resources: self.resources_row(),
             tasks,
             tasks_left_off,
             objects,
@@ -36,6 +30,16 @@ impl Node {
             workers: self.worker_rows(),
             leases: self.lease_rows(),
             counts: self.ledger.counts(),
+        }
+    }
+
+    /// What there is and what nobody holds.
+    pub(super) fn resources_row(&self) -> ResourcesRow {
+        ResourcesRow {
+            total: self.config.total.clone(),
+            free: self.free.clone(),
+            debt: self.debt,
+            queued: self.queue.len() as u64,
         }
     }
 
@@ -122,6 +126,7 @@ impl Node {
             state: match (&worker.ended, worker.state) {
                 (Some(_), _) => "ending".into(),
                 (None, WorkerState::Starting(_)) => "starting".into(),
+                (None, WorkerState::Idle { .. }) if worker.spent => "spent".into(),
                 (None, WorkerState::Idle { .. }) => "idle".into(),
                 (None, WorkerState::Leased) => "leased".into(),
                 (None, WorkerState::Hosting(actor)) => format!("hosting {actor}"),

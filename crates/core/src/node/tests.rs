@@ -4,7 +4,9 @@
 
 mod actors;
 mod deaths;
+mod environments;
 mod explain;
+mod gpus;
 mod leases;
 mod oversubscription;
 mod pool;
@@ -74,7 +76,7 @@ impl Fixture {
         resources: Resources,
         depth: u32,
     ) -> Vec<Effect> {
-        self.ask(owner, ToNode::WantLeases { pool, resources, count, depth })
+        self.ask(owner, ToNode::WantLeases { pool, resources, environment: 0, count, depth })
     }
 
     pub(super) fn hello(&mut self, process: ProcessId) -> Vec<Effect> {
@@ -126,7 +128,14 @@ impl Fixture {
 }
 
 pub(super) fn death(process: ProcessId) -> Death {
-    Death { process, pid: 0, cause: DeathCause::Signalled(9), stderr_tail: String::new(), culprit: None }
+    Death {
+        process,
+        pid: 0,
+        cause: DeathCause::Signalled(9),
+        stderr_tail: String::new(),
+        memory_peak_bytes: 0,
+        culprit: None,
+    }
 }
 
 /// The death as the node passes it on.
@@ -146,7 +155,7 @@ pub(super) fn grant_effects(owner: ProcessId, pool: u32, lease: u64, worker: Pro
     let lease = LeaseId(lease);
     vec![
         link(owner, worker),
-        to(worker, FromNode::LeaseOpened { lease, owner }),
+        to(worker, FromNode::LeaseOpened { lease, owner, gpus: vec![] }),
         to(owner, FromNode::Granted { pool, lease, worker }),
     ]
 }
@@ -173,7 +182,7 @@ pub(super) fn root(process: ProcessId) -> TaskId {
 }
 
 pub(super) fn spec(parent: TaskId, n: u64, kind: TaskKind, resources: Resources) -> Arc<TaskSpec> {
-    let options = TaskOptions { name: "work".into(), resources, retries_max: 3, retry_on: Vec::new() };
+    let options = TaskOptions { name: "work".into(), resources, retries_max: 3, ..TaskOptions::default() };
     Arc::new(TaskSpec {
         id: parent.child(0, n, 0),
         parent,
@@ -183,6 +192,7 @@ pub(super) fn spec(parent: TaskId, n: u64, kind: TaskKind, resources: Resources)
         depth: 1,
         returns: 1,
         kind,
+        stream: None,
         options: Arc::new(options),
         dependencies: Vec::new(),
         nested: Vec::new(),
@@ -195,7 +205,7 @@ pub(super) fn plain(parent: TaskId, n: u64) -> Arc<TaskSpec> {
 }
 
 pub(super) fn actor_spec(n: u64, name: Option<&str>, restarts_max: u32) -> Arc<TaskSpec> {
-    let options = ActorOptions { name: name.map(str::to_owned), restarts_max };
+    let options = ActorOptions { name: name.map(str::to_owned), restarts_max, ..ActorOptions::default() };
     spec(root(DRIVER), n, TaskKind::Create(options), cpus(1.0))
 }
 

@@ -16,7 +16,8 @@ use super::tasks::TaskState;
 /// The lease number of calls: an actor's process belongs to its actor.
 pub(super) const NO_LEASE: LeaseId = LeaseId(0);
 
-/// Calls that one caller has with one actor at a time; later ones wait with the caller, in order.
+/// Calls that one caller has with one actor at a time; later ones wait with the caller, in order. An actor that runs
+/// more than these at once gets as many as it runs.
 pub const CALLS_IN_FLIGHT_MAX: usize = 1_024;
 
 /// What a caller knows of an actor, for explanations.
@@ -41,6 +42,7 @@ impl Owner {
             place: ActorPlace::Unknown,
             queue: Default::default(),
             sent: Default::default(),
+            sent_max: CALLS_IN_FLIGHT_MAX,
             asking: 0,
             next_sequence: 0,
             creation: None,
@@ -153,9 +155,7 @@ impl Owner {
                 _ => None,
             };
             let place = match entry.place {
-                ActorPlace::At { process } if entry.asking == 0 && entry.sent.len() < CALLS_IN_FLIGHT_MAX => {
-                    Some(process)
-                }
+                ActorPlace::At { process } if entry.asking == 0 && entry.sent.len() < entry.sent_max => Some(process),
                 _ => None,
             };
             let state = self.tasks.get(&task).map(|t| t.state.clone());
@@ -196,8 +196,8 @@ impl Owner {
         if let Some(entry) = self.actors.get_mut(&actor) {
             if entry.sent.front() == Some(&task) {
                 entry.sent.pop_front();
-            } else {
-                entry.sent.retain(|t| *t != task);
+            } else if let Some(at) = entry.sent.iter().position(|sent| *sent == task) {
+                entry.sent.remove(at);
             }
         }
         Some(actor)
@@ -286,12 +286,19 @@ impl Owner {
         self.complete(actor.0, vec![value], now, effects);
     }
 
-    pub(super) fn actor_at(&mut self, actor: ActorId, process: ProcessId, effects: &mut Vec<Effect>) {
+    pub(super) fn actor_at(
+        &mut self,
+        actor: ActorId,
+        process: ProcessId,
+        concurrency_max: u32,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(entry) = self.actors.get_mut(&actor) else { return };
         if entry.killed || matches!(entry.place, ActorPlace::Dead { .. }) {
             return;
         }
         entry.place = ActorPlace::At { process };
+        entry.sent_max = CALLS_IN_FLIGHT_MAX.max(concurrency_max as usize);
         let first = entry.lent_to.replace(process) != Some(process);
         if first && !entry.references.is_empty() {
             // The node handed the constructor over; the references in it are lent by their holder, which is us.
@@ -325,7 +332,8 @@ impl Owner {
         let sent = std::mem::take(&mut entry.sent);
         entry.asking += sent.len() as u32;
         let cause = DeathCause::Ended(reason);
-        let death = Arc::new(Death { process, pid: 0, cause, stderr_tail: String::new(), culprit: None });
+        let death =
+            Arc::new(Death { process, pid: 0, cause, stderr_tail: String::new(), memory_peak_bytes: 0, culprit: None });
         for task in sent {
             self.ask_about(task, &death, true, effects);
         }

@@ -85,6 +85,16 @@ impl Owner {
         let inherited = |state: &TaskState| matches!(state, TaskState::Inherited | TaskState::Asked);
         let task: TaskId = object.task();
         let ours = self.tasks.get(&task).is_some_and(|entry| inherited(&entry.state));
+        if self.is_item(object) {
+            // Asked for before the stream was ours: it may have come since, and what failed is tried again.
+            if value.failure().is_none()
+                && let Some(index) = object.item_index()
+            {
+                self.receive_from_node(&value.nested, effects);
+                self.item_arrived(task, index, value, now, effects);
+            }
+            return;
+        }
         self.receive_from_node(&value.nested, effects);
         self.set_value(object, value, now, effects);
         if !ours {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::leases::depth_for;
 use super::tasks::TaskState;
 use super::{Effect, Owner};
 use crate::id::{LeaseId, ProcessId, TaskId};
@@ -43,11 +44,11 @@ impl Owner {
         let depth = pool.depth();
         let Some(entry) = self.tasks.get_mut(&task) else { return false };
         let mut spec = Arc::clone(&entry.spec);
-        if pool.resources != spec.options.resources {
+        if !pool.is_for(&spec.options) {
             return false;
         }
         let Some(seat) = pool.lease_mut(lease) else { return false };
-        if seat.blocked || seat.reclaim || seat.taking_back || seat.in_flight.len() >= depth {
+        if seat.blocked || seat.reclaim || seat.taking_back || seat.in_flight.len() >= depth_for(depth, &spec.options) {
             return false;
         }
         seat.in_flight.push_back(task);
@@ -84,6 +85,10 @@ impl Owner {
             let maker = self.tasks.get(&dependency.object.task())?;
             let TaskState::Sent { lease, worker } = maker.state else { return None };
             // An error that will be tried again must not reach the dependents.
+            // Items come long before their task ends, and are kept by nobody there.
+            if maker.spec.stream.is_some() && dependency.object.index() > 0 {
+                return None;
+            }
             let settled = maker.spec.options.retry_on.is_empty() && maker.cancel_deadline.is_none();
             if dependency.owner != self.me || !settled || found.is_some_and(|(other, _)| other != lease) {
                 return None;

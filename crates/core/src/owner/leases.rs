@@ -1,6 +1,6 @@
 //! Leases: which worker gets the next task, and how many it gets ahead.
 //!
-//! Tasks of one shape share a pool. The owner keeps about [`QUEUE_AHEAD_US`] of work in flight per worker, by the mean
+//! Tasks of one shape (resources and environment) share a pool. The owner keeps about [`QUEUE_AHEAD_US`] of work in flight per worker, by the mean
 //! run time that replies report, so a stream of tiny tasks never waits for a round trip and a stream of long ones is
 //! not queued behind each other. When a worker falls idle while another still has unstarted tasks, half of those are
 //! taken back.
@@ -11,6 +11,7 @@ use super::{Effect, Lease, Owner, Pool};
 use crate::failure::Failure;
 use crate::id::{LeaseId, ProcessId, TaskId};
 use crate::message::{Peer, ToNode};
+use crate::spec::TaskOptions;
 use crate::time::Tick;
 use crate::value::Value;
 
@@ -39,6 +40,11 @@ impl Lease {
 }
 
 impl Pool {
+    /// Whether a task with these options is of this shape.
+    pub(super) fn is_for(&self, options: &TaskOptions) -> bool {
+        self.environment == options.environment && self.resources == options.resources
+    }
+
     pub(super) fn depth(&self) -> usize {
         match self.mean_us_16 {
             None => DEPTH_UNKNOWN,
@@ -87,16 +93,22 @@ impl Pool {
     }
 }
 
+/// A worker that ends after a few calls hands the rest back: it is not given more than it may run.
+pub(super) fn depth_for(depth: usize, options: &TaskOptions) -> usize {
+    if options.calls_max == 0 { depth } else { depth.min(options.calls_max as usize) }
+}
+
 impl Owner {
     /// A task that can run joins the queue of its shape.
     pub(super) fn enqueue(&mut self, task: TaskId, now: Tick, effects: &mut Vec<Effect>) {
         let Some(entry) = self.tasks.get(&task) else { return };
-        let resources = &entry.spec.options.resources;
-        let pool = match self.pools.iter().position(|p| p.resources == *resources) {
+        let options = &entry.spec.options;
+        let pool = match self.pools.iter().position(|p| p.is_for(options)) {
             Some(pool) => pool,
             None => {
                 self.pools.push(Pool {
-                    resources: resources.clone(),
+                    resources: options.resources.clone(),
+                    environment: options.environment,
                     ready: Default::default(),
                     leases: Vec::new(),
                     wanted: 0,
@@ -113,12 +125,13 @@ impl Owner {
     pub(super) fn dispatch(&mut self, pool: usize, now: Tick, effects: &mut Vec<Effect>) {
         let depth = self.pools[pool].depth();
         while let Some(&task) = self.pools[pool].ready.front() {
-            let queued = self.tasks.get(&task).is_some_and(|entry| entry.state == TaskState::Queued);
-            if !queued {
+            let entry = self.tasks.get(&task).filter(|entry| entry.state == TaskState::Queued);
+            let Some(entry) = entry else {
                 // Cancelled or settled while it waited.
                 self.pools[pool].ready.pop_front();
                 continue;
-            }
+            };
+            let depth = depth_for(depth, &entry.spec.options);
             let Some(lease) = self.pools[pool].choose(depth) else { break };
             if lease.in_flight.is_empty() {
                 lease.moved_at = now;
@@ -149,6 +162,7 @@ impl Owner {
         let message = ToNode::WantLeases {
             pool: pool as u32,
             resources: p.resources.clone(),
+            environment: p.environment,
             count: useful,
             depth: depth.unwrap_or(0),
         };
@@ -305,8 +319,9 @@ impl Owner {
     }
 
     fn take_returned(&mut self, task: TaskId, pool: usize, now: Tick, effects: &mut Vec<Effect>) {
+        let deserted = self.is_deserted(task);
         let Some(entry) = self.tasks.get_mut(&task) else { return };
-        if entry.cancel_deadline.is_some() {
+        if entry.cancel_deadline.is_some() || deserted {
             self.settle(task, Value::failed(Failure::Cancelled { task }), now, effects);
         } else if entry.spec.dependencies.is_empty() {
             entry.state = TaskState::Queued;
@@ -357,8 +372,8 @@ impl Owner {
         let p = &mut self.pools[pool];
         if p.wanted > 0 && p.ready.is_empty() && p.leases.iter().all(|lease| lease.in_flight.len() < 2) {
             p.wanted = 0;
-            let resources = p.resources.clone();
-            effects.push(Effect::Node(ToNode::WantLeases { pool: pool as u32, resources, count: 0, depth: 0 }));
+            let (pool, resources, environment) = (pool as u32, p.resources.clone(), p.environment);
+            effects.push(Effect::Node(ToNode::WantLeases { pool, resources, environment, count: 0, depth: 0 }));
         }
     }
 

@@ -26,7 +26,8 @@ impl Owner {
         self.next_request += 1;
         self.questions.insert(request, super::Question { task, death, counts });
         let object = ObjectId::result(task, 0);
-        effects.push(Effect::Node(ToNode::Adopt { request, object, digest: entry.spec.digest }));
+        let (digest, items) = (entry.spec.digest, self.items_known(task));
+        effects.push(Effect::Node(ToNode::Adopt { request, object, digest, items }));
     }
 
     pub(super) fn answered(
@@ -76,7 +77,7 @@ impl Owner {
         let Some(entry) = self.tasks.get(&task) else { return };
         let spec = Arc::clone(&entry.spec);
         let exhausted = counts && entry.failures >= spec.options.retries_max;
-        if entry.cancel_deadline.is_some() {
+        if entry.cancel_deadline.is_some() || self.is_deserted(task) {
             self.settle(task, Value::failed(Failure::Cancelled { task }), now, effects);
         } else if !exhausted {
             self.run_again(task, counts, now, effects);

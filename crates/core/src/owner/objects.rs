@@ -91,6 +91,9 @@ impl Owner {
             let Some(owner) = entry.owner else {
                 if spec.owner == ProcessId::NODE {
                     effects.push(Effect::Node(ToNode::Claim { object: spec.object, count: -1 }));
+                } else if spec.owner == me && from == me {
+                    // An actor's call to itself: it was lent for the way only.
+                    self.change_loan(spec.object, me, -1, effects);
                 }
                 continue;
             };
@@ -272,10 +275,10 @@ impl Owner {
 
     /// Results of a task that ran here leave for its owner.
     pub(super) fn send_results(&mut self, to: ProcessId, mut message: Peer, effects: &mut Vec<Effect>) {
-        if let Peer::Reply { values, .. } = &mut message {
-            for value in values {
-                self.lend_inside(value, to, effects);
-            }
+        match &mut message {
+            Peer::Reply { values, .. } => values.iter_mut().for_each(|value| self.lend_inside(value, to, effects)),
+            Peer::Item { value, .. } => self.lend_inside(value, to, effects),
+            _ => {}
         }
         effects.push(Effect::Send { to, message });
     }
@@ -287,6 +290,9 @@ impl Owner {
         count: u32,
         effects: &mut Vec<Effect>,
     ) {
+        if !self.is_departed(borrower) {
+            self.expect_item(object);
+        }
         self.change_loan(object, borrower, i64::from(count), effects);
     }
 
@@ -321,11 +327,16 @@ impl Owner {
         while let Some(object) = work.pop() {
             let Some(entry) = self.objects.get(&object) else { continue };
             let pending = entry.owner.is_none() && entry.value.is_none();
-            if entry.is_used() || pending {
+            if entry.is_used() {
+                continue;
+            }
+            if pending {
+                self.unused_in_stream(object, &mut work);
                 continue;
             }
             let Some(entry) = self.objects.remove(&object) else { continue };
             self.forget(object, &entry, effects);
+            self.close_stream(object, &mut work);
             for nested in entry.value.iter().flat_map(|value| &value.nested) {
                 if let Some(inner) = self.objects.get_mut(&nested.object) {
                     inner.holds = inner.holds.saturating_sub(1);
@@ -337,6 +348,9 @@ impl Owner {
 
     fn forget(&mut self, object: ObjectId, entry: &ObjectEntry, effects: &mut Vec<Effect>) {
         let Some(owner) = entry.owner else {
+            if entry.unmade {
+                return;
+            }
             effects.push(Effect::Record(Record::Freed { object }));
             if let Some(Value { body: Body::Stored(at), .. }) = &entry.value {
                 Self::free_stored(*at, effects);
@@ -443,6 +457,9 @@ impl Owner {
         }
         for task in dependents {
             self.dependency_ready(task, now, effects);
+        }
+        if !self.streams.is_empty() {
+            self.end_stream(object, now, effects);
         }
         self.free_if_unused(object, effects);
     }

@@ -51,12 +51,12 @@ impl Owner {
         }
         let spec = Arc::new(spec);
         effects.push(Effect::Record(Record::Submitted { at: now, spec: Arc::clone(&spec) }));
-        let missing = self.enter(&spec, effects);
+        let missing = self.enter(&spec, now, effects);
         let state = if missing > 0 { TaskState::Waiting { missing } } else { TaskState::Queued };
         self.waiting += usize::from(missing > 0);
         let id = spec.id;
         let call = matches!(spec.kind, TaskKind::Call { .. });
-        self.tasks.insert(id, TaskEntry { spec, state, failures: 0, cancel_deadline: None });
+        self.tasks.insert(id, TaskEntry { spec, state, failures: 0, cancel_deadline: None, cancels_children: false });
         if call {
             self.queue_call(id, missing, now, effects);
         } else if missing == 0 {
@@ -80,7 +80,7 @@ impl Owner {
         }
         let spec = Arc::new(spec);
         let id = spec.id;
-        self.enter(&spec, effects);
+        self.enter(&spec, now, effects);
         for object in &spec.dependencies {
             self.forget_dependent(object.object, id);
         }
@@ -90,7 +90,7 @@ impl Owner {
             TaskKind::Call { actor, .. } => self.hold_actor(actor),
         }
         let state = TaskState::Inherited;
-        self.tasks.insert(id, TaskEntry { spec, state, failures: 0, cancel_deadline: None });
+        self.tasks.insert(id, TaskEntry { spec, state, failures: 0, cancel_deadline: None, cancels_children: false });
         if let Some(values) = values {
             for value in &values {
                 self.receive_from_node(&value.nested, effects);
@@ -99,15 +99,25 @@ impl Owner {
         } else {
             // The shell's question is over; this one is answered again when the run that goes on is lost.
             let cause = DeathCause::Ended("it ran the task for an owner that died".into());
-            let death = Death { process: self.me, pid: 0, cause, stderr_tail: String::new(), culprit: None };
+            let death = Death {
+                process: self.me,
+                pid: 0,
+                cause,
+                stderr_tail: String::new(),
+                memory_peak_bytes: 0,
+                culprit: None,
+            };
             self.ask(id, Arc::new(death), false, effects);
         }
     }
 
     /// Makes the entries of the results, holds the arguments, and counts the dependencies without a value.
-    fn enter(&mut self, spec: &Arc<TaskSpec>, effects: &mut Vec<Effect>) -> u32 {
+    fn enter(&mut self, spec: &Arc<TaskSpec>, now: Tick, effects: &mut Vec<Effect>) -> u32 {
         for object in spec.results() {
             self.own(object, effects).local += 1;
+        }
+        if let Some(limits) = spec.stream {
+            self.begin_stream(spec.id, limits, now, effects);
         }
         self.hold_all(&spec.nested);
         let mut missing = 0;
@@ -233,6 +243,7 @@ impl Owner {
         let options = &entry.spec.options;
         !options.retry_on.is_empty()
             && entry.cancel_deadline.is_none()
+            && !self.is_deserted(task)
             && entry.failures < options.retries_max
             && matches!(entry.spec.kind, TaskKind::Plain)
             && values.iter().any(|value| value.failure().is_some_and(|f| f.matches(&options.retry_on)))

@@ -9,6 +9,7 @@ mod deaths;
 mod forward;
 mod leases;
 mod objects;
+mod streams;
 mod tasks;
 
 use std::sync::Arc;
@@ -63,6 +64,7 @@ impl Bench {
             resources: Resources::cpus(Amount::whole(1)),
             retries_max: 1,
             retry_on: vec!["Flaky".into()],
+            ..TaskOptions::default()
         };
         TaskSpec {
             id: self.root.child(0, self.submitted, 0),
@@ -73,6 +75,7 @@ impl Bench {
             depth: 1,
             returns: 1,
             kind,
+            stream: None,
             options: Arc::new(options),
             dependencies: dependencies.to_vec(),
             nested: Vec::new(),
@@ -158,7 +161,14 @@ fn again(spec: &TaskSpec) -> TaskSpec {
 }
 
 fn death(process: ProcessId, culprit: Option<TaskId>) -> Death {
-    Death { process, pid: 9, cause: DeathCause::Signalled(9), stderr_tail: String::new(), culprit }
+    Death {
+        process,
+        pid: 9,
+        cause: DeathCause::Signalled(9),
+        stderr_tail: String::new(),
+        memory_peak_bytes: 0,
+        culprit,
+    }
 }
 
 fn run(lease: LeaseId, to: ProcessId, spec: &TaskSpec, resolved: Vec<Value>) -> Effect {
@@ -170,7 +180,8 @@ fn say(to: ProcessId, message: Peer) -> Effect {
 }
 
 fn want(count: u32, depth: u32) -> Effect {
-    Effect::Node(ToNode::WantLeases { pool: 0, resources: Resources::cpus(Amount::whole(1)), count, depth })
+    let resources = Resources::cpus(Amount::whole(1));
+    Effect::Node(ToNode::WantLeases { pool: 0, resources, environment: 0, count, depth })
 }
 
 fn freed(object: ObjectId) -> Effect {
@@ -186,7 +197,7 @@ fn cancelled(spec: &TaskSpec) -> Effect {
 }
 
 fn ask(request: RequestId, spec: &TaskSpec) -> Effect {
-    Effect::Node(ToNode::Adopt { request, object: result(spec), digest: spec.digest })
+    Effect::Node(ToNode::Adopt { request, object: result(spec), digest: spec.digest, items: 0 })
 }
 
 fn all_settled(dead: ProcessId) -> Effect {

@@ -1,9 +1,10 @@
-//! A seat: the queue of one lease, the task that runs under it, and the last results, for tasks that need them.
+//! A seat: the queue of one lease, what runs under it, and the last results, for tasks that need them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::id::{ProcessId, TaskId};
+use crate::map::IdMap;
 use crate::spec::TaskSpec;
 use crate::time::Tick;
 use crate::value::{RefSpec, Value};
@@ -28,11 +29,48 @@ pub(super) struct Running {
     pub(super) since: Tick,
 }
 
+/// What runs under a seat. The first place is all that a lease ever needs; the calls of a concurrent actor go beside it.
+#[derive(Debug, Default)]
+pub(super) struct RunningSet {
+    first: Option<Running>,
+    others: IdMap<TaskId, Running>,
+}
+
+impl RunningSet {
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.others.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none() && self.others.is_empty()
+    }
+
+    pub(super) fn contains(&self, task: &TaskId) -> bool {
+        self.first.as_ref().is_some_and(|running| running.spec.id == *task) || self.others.contains(task)
+    }
+
+    pub(super) fn insert(&mut self, running: Running) {
+        if self.first.is_none() {
+            self.first = Some(running);
+        } else {
+            self.others.insert(running.spec.id, running);
+        }
+    }
+
+    pub(super) fn remove(&mut self, task: &TaskId) -> Option<Running> {
+        self.first.take_if(|running| running.spec.id == *task).or_else(|| self.others.remove(task))
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Seat {
     pub(super) owner: ProcessId,
+    /// Which GPUs its tasks have.
+    pub(super) gpus: Vec<u32>,
     pub(super) queue: VecDeque<Queued>,
-    pub(super) running: Option<Running>,
+    pub(super) running: RunningSet,
+    /// So many may run at once (WRK-1): one, until the constructor of a concurrent actor has ended.
+    pub(super) running_max: usize,
     pub(super) blocked: bool,
     /// The lease is over: the seat goes when its task has ended.
     pub(super) closed: bool,
@@ -41,8 +79,22 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    pub(super) fn new(owner: ProcessId) -> Self {
-        Self { owner, queue: VecDeque::new(), running: None, blocked: false, closed: false, recent: VecDeque::new() }
+    pub(super) fn new(owner: ProcessId, gpus: Vec<u32>) -> Self {
+        Self {
+            owner,
+            gpus,
+            queue: VecDeque::new(),
+            running: RunningSet::default(),
+            running_max: 1,
+            blocked: false,
+            closed: false,
+            recent: VecDeque::new(),
+        }
+    }
+
+    /// Whether another task may start.
+    pub(super) fn has_room(&self) -> bool {
+        self.running.len() < self.running_max
     }
 
     /// Keeps results for tasks behind. Those with references inside are given back with their task, so they do not stay.

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod concurrency;
+mod streams;
+
 use super::seat::RECENT_RESULTS_MAX;
 use super::*;
 use crate::failure::{Death, DeathCause};
@@ -23,21 +26,34 @@ impl Bench {
     /// A worker with a seat for `OWNER`.
     fn leased() -> Self {
         let mut bench = Self { worker: Worker::default(), now: Tick(50), made: 0 };
-        assert_eq!(bench.node(FromNode::LeaseOpened { lease: LEASE, owner: OWNER }), []);
+        assert_eq!(bench.node(FromNode::LeaseOpened { lease: LEASE, owner: OWNER, gpus: vec![] }), []);
         bench
     }
 
     /// A worker that hosts an actor.
     fn hosting() -> (Self, ActorId) {
-        let mut bench = Self { worker: Worker::default(), now: Tick(50), made: 0 };
-        let spec = bench.spec(TaskKind::Create(ActorOptions::default()));
+        Self::hosting_with(1)
+    }
+
+    /// The same for one that runs so many calls at once.
+    fn hosting_with(concurrency_max: u32) -> (Self, ActorId) {
+        let (mut bench, spec) = Self::constructing(concurrency_max);
         let actor = ActorId(spec.id);
-        let construct = FromNode::Construct { spec: spec.clone(), resolved: vec![], incarnation: 0, owner: OWNER };
-        assert_eq!(bench.node(construct), [started(&bench, &spec), execute(ACTOR_SEAT, &spec)]);
         let effects = bench.finish(ACTOR_SEAT, &spec, value(0));
         let constructed = Effect::Node(ToNode::ActorConstructed { actor, value: value(0) });
         assert_eq!(effects, [finished(&bench, &spec, value(0)), constructed]);
         (bench, actor)
+    }
+
+    /// A worker in which the constructor of an actor runs.
+    fn constructing(concurrency_max: u32) -> (Self, Arc<TaskSpec>) {
+        let mut bench = Self { worker: Worker::default(), now: Tick(50), made: 0 };
+        let spec = bench.spec(TaskKind::Create(ActorOptions { concurrency_max, ..ActorOptions::default() }));
+        let (resolved, gpus) = (vec![], vec![]);
+        let construct =
+            FromNode::Construct { spec: spec.clone(), resolved, incarnation: 0, lane: 0, owner: OWNER, gpus };
+        assert_eq!(bench.node(construct), [started(&bench, &spec), execute(ACTOR_SEAT, &spec)]);
+        (bench, spec)
     }
 
     fn step(&mut self, event: Event) -> Vec<Effect> {
@@ -61,7 +77,7 @@ impl Bench {
 
     fn die(&mut self, process: ProcessId) -> Vec<Effect> {
         let cause = DeathCause::Signalled(9);
-        let death = Death { process, pid: 1, cause, stderr_tail: String::new(), culprit: None };
+        let death = Death { process, pid: 1, cause, stderr_tail: String::new(), memory_peak_bytes: 0, culprit: None };
         self.node(FromNode::ProcessDied(Box::new(death)))
     }
 
@@ -69,7 +85,7 @@ impl Bench {
         self.made += 1;
         let root = TaskId::root(1, OWNER);
         let resources = Resources::cpus(Amount::whole(1));
-        let options = TaskOptions { name: "work".into(), resources, retries_max: 0, retry_on: vec![] };
+        let options = TaskOptions { name: "work".into(), resources, ..TaskOptions::default() };
         Arc::new(TaskSpec {
             id: root.child(0, self.made, 0),
             parent: root,
@@ -79,6 +95,7 @@ impl Bench {
             depth: 1,
             returns: 1,
             kind,
+            stream: None,
             options: Arc::new(options),
             dependencies: vec![],
             nested: vec![],
@@ -104,7 +121,7 @@ fn started(bench: &Bench, spec: &TaskSpec) -> Effect {
 }
 
 fn execute(lease: LeaseId, spec: &Arc<TaskSpec>) -> Effect {
-    Effect::Execute(Execution { lease, spec: Arc::clone(spec), resolved: vec![] })
+    Effect::Execute(Execution { lease, spec: Arc::clone(spec), lane: 0, resolved: vec![], gpus: vec![] })
 }
 
 fn finished(bench: &Bench, spec: &TaskSpec, value: Value) -> Effect {
@@ -236,20 +253,26 @@ fn a_queued_task_is_cancelled_with_a_reply() {
     let (first, second) = (bench.task(), bench.task());
     bench.run(OWNER, LEASE, &first);
     bench.run(OWNER, LEASE, &second);
-    let effects = bench.step(Event::FromPeer { peer: OWNER, message: Peer::Cancel { task: second.id } });
+    let effects =
+        bench.step(Event::FromPeer { peer: OWNER, message: Peer::Cancel { task: second.id, recursive: true } });
     let failed = Value::failed(Failure::Cancelled { task: second.id });
     assert_eq!(effects, [finished(&bench, &second, failed.clone()), reply(OWNER, &second, failed)]);
 }
 
 #[test]
-fn a_running_task_is_flagged_and_so_are_its_children() {
+fn a_running_task_is_flagged_and_so_are_its_children_unless_they_are_spared() {
     let mut bench = Bench::leased();
     let spec = bench.task();
     bench.run(OWNER, LEASE, &spec);
-    let effects = bench.step(Event::FromPeer { peer: OWNER, message: Peer::Cancel { task: spec.id } });
+    let effects = bench.step(Event::FromPeer { peer: OWNER, message: Peer::Cancel { task: spec.id, recursive: true } });
     assert_eq!(effects, [Effect::Flag(spec.id), Effect::Refs(RefsMoved::ParentCancelled(spec.id))]);
+    let spare = Peer::Cancel { task: spec.id, recursive: false };
+    assert_eq!(bench.step(Event::FromPeer { peer: OWNER, message: spare }), [Effect::Flag(spec.id)]);
     let unknown = TaskId::root(3, OTHER);
-    assert_eq!(bench.step(Event::FromPeer { peer: OWNER, message: Peer::Cancel { task: unknown } }), []);
+    assert_eq!(
+        bench.step(Event::FromPeer { peer: OWNER, message: Peer::Cancel { task: unknown, recursive: true } }),
+        []
+    );
 }
 
 #[test]
@@ -357,7 +380,8 @@ fn a_task_gets_the_result_of_the_one_before_it() {
     let (second, effects) = run_after(&mut bench, &second, &first, 0);
     assert_eq!(effects, []);
     let effects = bench.finish(LEASE, &first, value(9));
-    let execution = Execution { lease: LEASE, spec: Arc::clone(&second), resolved: vec![value(9)] };
+    let execution =
+        Execution { lease: LEASE, spec: Arc::clone(&second), lane: 0, resolved: vec![value(9)], gpus: vec![] };
     assert_eq!(effects.last(), Some(&Effect::Execute(execution)));
 }
 
@@ -404,4 +428,58 @@ fn results_with_references_inside_and_those_long_past_are_not_kept() {
     let late = bench.task();
     let (late, effects) = run_after(&mut bench, &late, &old, 0);
     assert_eq!(effects, [returned(&[&late], false)]);
+}
+
+/// Two tasks of a function that may run twice in a process.
+fn limited(bench: &mut Bench) -> Arc<TaskSpec> {
+    let mut spec = bench.task();
+    let options = Arc::make_mut(&mut Arc::make_mut(&mut spec).options);
+    options.calls_max = 2;
+    spec
+}
+
+fn closing(lease: LeaseId) -> Effect {
+    Effect::Send { to: OWNER, message: Peer::Closing { lease } }
+}
+
+#[test]
+fn with_its_last_run_a_worker_is_spent_and_hands_back_what_is_behind() {
+    let mut bench = Bench::leased();
+    let specs: Vec<_> = (0..4).map(|_| limited(&mut bench)).collect();
+    let other = bench.task();
+    bench.run(OWNER, LEASE, &specs[0]);
+    for spec in specs[1..].iter().chain([&other]) {
+        assert_eq!(bench.run(OWNER, LEASE, spec), []);
+    }
+    let effects = bench.finish(LEASE, &specs[0], value(1));
+    let behind = returned(&[&specs[2], &specs[3], &other], false);
+    let spent = Effect::Node(ToNode::Spent);
+    assert_eq!(
+        effects[1..],
+        [
+            reply(OWNER, &specs[0], value(1)),
+            started(&bench, &specs[1]),
+            execute(LEASE, &specs[1]),
+            spent,
+            closing(LEASE),
+            behind
+        ]
+    );
+    let late = bench.task();
+    assert_eq!(bench.run(OWNER, LEASE, &late), [closing(LEASE), returned(&[&late], false)]);
+    let effects = bench.finish(LEASE, &specs[1], value(2));
+    assert_eq!(effects, [finished(&bench, &specs[1], value(2)), reply(OWNER, &specs[1], value(2))]);
+    assert_eq!(bench.node(FromNode::LeaseClosed { lease: LEASE }), []);
+    assert_eq!(bench.node(FromNode::Retire), [Effect::Exit]);
+}
+
+#[test]
+fn functions_are_counted_one_by_one_and_those_without_a_limit_not_at_all() {
+    let mut bench = Bench::leased();
+    for n in 0..5 {
+        let mut spec = if n % 2 == 0 { bench.task() } else { limited(&mut bench) };
+        Arc::make_mut(&mut spec).function = FunctionKey(n);
+        assert_eq!(bench.run(OWNER, LEASE, &spec).len(), 2, "started and executed, no more");
+        bench.finish(LEASE, &spec, value(1));
+    }
 }

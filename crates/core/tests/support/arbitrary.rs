@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use bireme_core::failure::{Death, DeathCause, Failure};
 use bireme_core::id::{ActorId, FunctionKey, LeaseId, ObjectId, ProcessId, TaskId};
+use bireme_core::ledger::snapshot::ResourcesRow;
 use bireme_core::message::{Adoption, FromNode, Peer, ToNode};
 use bireme_core::record::Record;
 use bireme_core::resources::{Amount, Resources};
 use bireme_core::spec::{ActorOptions, TaskKind, TaskOptions, TaskSpec};
+use bireme_core::stream::Stream;
 use bireme_core::time::Tick;
 use bireme_core::value::{Body, Location, RefSpec, Value};
 
@@ -95,13 +97,22 @@ impl Draw {
             _ => DeathCause::NotStarted(self.text()),
         };
         let culprit = self.flag().then(|| self.task_id());
-        Death { process: self.process(), pid: self.small(), cause, stderr_tail: self.text(), culprit }
+        Death {
+            process: self.process(),
+            pid: self.small(),
+            cause,
+            stderr_tail: self.text(),
+            memory_peak_bytes: self.number(),
+            culprit,
+        }
     }
 
     fn failure(&mut self) -> Failure {
         let task = self.task_id();
         let (name, message) = (self.text(), self.text());
-        match self.below(12) {
+        match self.below(14) {
+            12 => Failure::NameTaken { name, holder: ActorId(task) },
+            13 => Failure::StreamEnded { task, items: self.small() },
             0 => Failure::Returned { task, name, type_name: self.text(), message },
             1 => Failure::Panicked { task, name, message, location: self.text() },
             2 => Failure::WorkerDied { task, name, death: Box::new(self.death()), attempts: self.small() },
@@ -131,7 +142,7 @@ impl Draw {
             0 => TaskKind::Plain,
             1 => {
                 let name = self.flag().then(|| self.text());
-                TaskKind::Create(ActorOptions { name, restarts_max: self.small() })
+                TaskKind::Create(ActorOptions { name, restarts_max: self.small(), concurrency_max: self.small() })
             }
             _ => TaskKind::Call { actor: ActorId(self.task_id()), caller: self.process(), sequence: self.number() },
         };
@@ -140,6 +151,8 @@ impl Draw {
             resources: self.resources(),
             retries_max: self.small(),
             retry_on: self.list(2, Self::text),
+            environment: if self.flag() { self.number() } else { 0 },
+            calls_max: if self.flag() { self.small() } else { 0 },
         };
         TaskSpec {
             id: self.task_id(),
@@ -150,6 +163,7 @@ impl Draw {
             depth: self.small(),
             returns: self.below(10_001) as u32,
             kind,
+            stream: self.flag().then(|| Stream { items_max: self.small(), bytes_max: self.number() }),
             options: Arc::new(options),
             dependencies: self.list(3, Self::reference),
             nested: self.list(3, Self::reference),
@@ -159,7 +173,8 @@ impl Draw {
 
     pub fn record(&mut self) -> Record {
         let (at, task, attempt) = (Tick(self.number()), self.task_id(), self.small());
-        match self.below(6) {
+        match self.below(7) {
+            6 => Record::Yielded { task, attempt, index: self.small(), value: self.value() },
             0 => Record::Submitted { at, spec: Arc::new(self.spec()) },
             1 => Record::Started { at, task, attempt },
             2 => Record::Finished { at, task, attempt, values: self.list(3, Self::value) },
@@ -171,7 +186,11 @@ impl Draw {
 
     pub fn peer(&mut self) -> Peer {
         let (lease, task, object) = (LeaseId(self.number()), self.task_id(), self.object());
-        match self.below(11) {
+        match self.below(15) {
+            14 => Peer::Closing { lease },
+            13 => Peer::Item { task, attempt: self.small(), index: self.small(), value: self.value() },
+            12 => Peer::Taken { task, items: self.small() },
+            11 => Peer::Took { task, items: self.small() },
             10 => {
                 let (spec, resolved) = (Arc::new(self.spec()), self.list(3, Self::value));
                 Peer::RunAfter { lease, spec, resolved, ahead: self.list(3, Self::small) }
@@ -183,12 +202,12 @@ impl Draw {
             }
             2 => Peer::TakeBack { lease, keep: self.small() },
             3 => Peer::Returned { lease, tasks: self.list(4, Self::task_id), blocked: self.flag() },
-            4 => Peer::Cancel { task },
+            4 => Peer::Cancel { task, recursive: self.flag() },
             5 => Peer::Resolve { object },
             6 => Peer::Resolved { object, value: self.value() },
             7 => Peer::Lent { object, borrower: self.process(), count: self.small() },
             8 => Peer::GiveBack { object, count: self.small() },
-            _ => Peer::CancelObject { object, force: self.flag() },
+            _ => Peer::CancelObject { object, force: self.flag(), recursive: self.flag() },
         }
     }
 
@@ -196,14 +215,17 @@ impl Draw {
         let (lease, request, object) = (LeaseId(self.number()), self.number(), self.object());
         let (task, process) = (self.task_id(), self.process());
         let actor = ActorId(task);
-        match self.below(27) {
+        match self.below(30) {
+            29 => ToNode::Spent,
+            28 => ToNode::QueryNames { request },
+            27 => ToNode::QueryResources { request },
             26 => ToNode::Flushed { dead: process },
             25 => ToNode::ClaimArrived { object, lender: process },
             24 => ToNode::ClaimFor { object, holder: process },
             0 => ToNode::Hello,
             1 => {
                 let (pool, count, depth) = (self.small(), self.small(), self.small());
-                ToNode::WantLeases { pool, resources: self.resources(), count, depth }
+                ToNode::WantLeases { pool, resources: self.resources(), environment: self.number(), count, depth }
             }
             2 => ToNode::ReturnLease { lease },
             3 => ToNode::Blocked { lease },
@@ -214,7 +236,7 @@ impl Draw {
             8 => ToNode::ReleaseActor { actor },
             9 => ToNode::KillActor { actor, restart: self.flag() },
             10 => ToNode::FindActor { request, name: self.text() },
-            11 => ToNode::Adopt { request, object, digest: self.number() },
+            11 => ToNode::Adopt { request, object, digest: self.number(), items: self.small() },
             12 => ToNode::Connect { peer: process },
             13 => ToNode::Resolve { object },
             14 => ToNode::Claim { object, count: self.number() as i64 },
@@ -234,19 +256,33 @@ impl Draw {
         let (lease, request, pool) = (LeaseId(self.number()), self.number(), self.small());
         let (actor, process, object) = (ActorId(self.task_id()), self.process(), self.object());
         let (reason, incarnation) = (self.text(), self.small());
-        match self.below(19) {
+        match self.below(22) {
+            21 => FromNode::ItemFound { request, index: self.small(), value: self.value() },
+            20 => FromNode::Names { request, names: self.list(3, Self::text) },
+            19 => {
+                let (total, free) = (self.resources(), self.resources());
+                let row = ResourcesRow { total, free, debt: Amount(request), queued: request };
+                FromNode::Resources { request, row }
+            }
             0 => FromNode::Granted { pool, lease, worker: process },
-            1 => FromNode::LeaseOpened { lease, owner: process },
+            1 => FromNode::LeaseOpened { lease, owner: process, gpus: self.list(3, Self::small) },
             2 => FromNode::LeaseClosed { lease },
             3 => FromNode::Infeasible { pool, asked: reason, available: self.text() },
             4 => FromNode::Reclaim { lease },
             5 => FromNode::ProcessDied(Box::new(self.death())),
             6 => {
                 let (spec, resolved) = (Arc::new(self.spec()), self.list(3, Self::value));
-                FromNode::Construct { spec, resolved, incarnation, owner: process }
+                FromNode::Construct {
+                    spec,
+                    resolved,
+                    incarnation,
+                    lane: self.small(),
+                    owner: process,
+                    gpus: self.list(3, Self::small),
+                }
             }
             7 => FromNode::ActorCreated { actor, value: self.value() },
-            8 => FromNode::ActorAt { actor, process, incarnation },
+            8 => FromNode::ActorAt { actor, process, incarnation, concurrency_max: self.small() },
             9 => FromNode::ActorRestarting { actor, reason },
             10 => FromNode::ActorDead { actor, reason },
             11 => FromNode::Retire,

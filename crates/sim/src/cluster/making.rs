@@ -31,7 +31,7 @@ impl Cluster {
         if let Some(thread) = entry.threads.get_mut(&id) {
             thread.wait = Wait::Task(request, Box::new(spec));
         }
-        self.tell_node(process, &ToNode::Adopt { request, object, digest });
+        self.tell_node(process, &ToNode::Adopt { request, object, digest, items: 0 });
     }
 
     fn submit(&mut self, process: ProcessId, id: u64, event: owner::Event, task: TaskId) {
@@ -68,7 +68,7 @@ impl Cluster {
         if let Some(thread) = entry.threads.get_mut(&id) {
             thread.wait = Wait::Put(request, object, digest, value);
         }
-        self.tell_node(process, &ToNode::Adopt { request, object, digest });
+        self.tell_node(process, &ToNode::Adopt { request, object, digest, items: 0 });
     }
 
     fn put(&mut self, process: ProcessId, id: u64, object: ObjectId, digest: u64, value: Value, recorded: bool) {
@@ -81,13 +81,19 @@ impl Cluster {
         let Some(entry) = self.processes.get_mut(&process) else { return };
         let asker = entry.threads.iter_mut().find(|(_, thread)| match &thread.wait {
             Wait::Task(asked, _) | Wait::Put(asked, ..) => *asked == request,
-            Wait::Nothing | Wait::Object(_) => false,
+            Wait::Nothing | Wait::Object(_) | Wait::Room => false,
         });
         let Some((&id, thread)) = asker else { return };
+        let items = entry.found.remove(&request).unwrap_or_default();
         match std::mem::replace(&mut thread.wait, Wait::Nothing) {
-            Wait::Task(_, spec) => self.adopted_task(process, id, *spec, adoption, attempt),
+            Wait::Task(_, spec) => {
+                if spec.stream.is_some() && adoption != Adoption::Different {
+                    self.step_owner(process, owner::Event::ItemsFound { task: spec.id, items });
+                }
+                self.adopted_task(process, id, *spec, adoption, attempt);
+            }
             Wait::Put(_, object, digest, value) => self.adopted_put(process, id, object, digest, value, adoption),
-            Wait::Nothing | Wait::Object(_) => {}
+            Wait::Nothing | Wait::Object(_) | Wait::Room => {}
         }
         let waits = self.thread(process, id).is_none_or(|thread| !matches!(thread.wait, Wait::Nothing));
         if !waits {

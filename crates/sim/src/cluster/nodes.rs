@@ -31,7 +31,9 @@ impl Cluster {
                 Effect::Send { to, message } => self.node_says(to, &message),
                 Effect::OpenLink { a, b } => self.open_link(a, b),
                 Effect::CloseProcess(process) => self.close_process(process),
-                Effect::FreeStored(_) | Effect::Store { .. } => {}
+                Effect::FreeStored(at) => self.watch.freed_stored(at),
+                Effect::Store { request: ToNode::FreeObject { at }, .. } => self.watch.freed_stored(at),
+                Effect::Store { .. } => {}
             }
         }
     }
@@ -82,7 +84,14 @@ impl Cluster {
             self.network.drop_ring(process, ProcessId::NODE);
         }
         self.drain_ring(process);
-        let death = Death { process, pid: process.slot, cause, stderr_tail: String::new(), culprit: None };
+        let death = Death {
+            process,
+            pid: process.slot,
+            cause,
+            stderr_tail: String::new(),
+            memory_peak_bytes: 0,
+            culprit: None,
+        };
         self.note(|| format!("node hears that {process} is dead"));
         self.step_node(node::Event::WorkerExited(death));
         self.arm_node();

@@ -1,11 +1,14 @@
 //! The shell of a driver or worker: rings in, machines, effects out. A faithful small copy of the runtime's.
 
+use std::sync::Arc;
+
 use bireme_core::failure::{Death, DeathCause};
 use bireme_core::id::{ObjectId, ProcessId};
 use bireme_core::message::{FromNode, NodeBound, Peer, ToNode};
 use bireme_core::owner::{self, Effect};
 use bireme_core::record::Record;
 use bireme_core::route::Hearer;
+use bireme_core::spec::TaskKind;
 use bireme_core::worker;
 
 use super::{Cluster, Happening};
@@ -69,7 +72,13 @@ impl Cluster {
         }
     }
 
-    fn hear_node(&mut self, process: ProcessId, message: FromNode) {
+    fn hear_node(&mut self, process: ProcessId, mut message: FromNode) {
+        if self.planted == Some(Planted::OneCallTooMany)
+            && let FromNode::Construct { spec, .. } = &mut message
+            && let TaskKind::Create(options) = &mut Arc::make_mut(spec).kind
+        {
+            options.concurrency_max += 1;
+        }
         match message.hearer() {
             Hearer::Worker => self.step_worker(process, worker::Event::FromNode(message)),
             Hearer::Owner => self.step_owner(process, owner::Event::FromNode(message)),
@@ -90,6 +99,10 @@ impl Cluster {
                 let links = self.processes.get(&process).map(|entry| entry.links.clone()).unwrap_or_default();
                 links.into_iter().for_each(|peer| self.drain_peer(process, peer));
                 self.tell_node(process, &ToNode::Flushed { dead });
+            }
+            FromNode::ItemFound { request, index, value } => {
+                let Some(entry) = self.processes.get_mut(&process) else { return };
+                entry.found.entry(request).or_default().push((index, value));
             }
             FromNode::Adopted { request, adoption, attempt } => self.answer_thread(process, request, adoption, attempt),
             // Nobody here asks the other questions.
@@ -157,6 +170,7 @@ impl Cluster {
                 worker::Effect::Refs(moved) => self.step_owner(process, moved.into()),
                 worker::Effect::Execute(execution) => self.start_thread(process, execution),
                 worker::Effect::Flag(task) => self.flag_thread(process, task),
+                worker::Effect::Rouse(task) => self.rouse(process, task),
                 worker::Effect::Exit => self.kill(process, DeathCause::Exited(0)),
             }
         }
@@ -166,6 +180,9 @@ impl Cluster {
         self.note(|| format!("{process} records {record:?}"));
         if let Record::Freed { object } = record {
             self.watch.freed(*object);
+        }
+        if let Record::Yielded { value, .. } = record {
+            self.watch.stored(value);
         }
         let mut frame = Vec::new();
         record.encode(&mut frame);
@@ -207,13 +224,16 @@ impl Cluster {
         let Some(entry) = self.processes.get_mut(&process) else { return };
         match message {
             Peer::Lent { .. } => entry.lending = true,
-            Peer::Run { .. } | Peer::RunAfter { .. } | Peer::Reply { .. } | Peer::Resolved { .. } => {
-                entry.lending = false
-            }
+            Peer::Run { .. }
+            | Peer::RunAfter { .. }
+            | Peer::Reply { .. }
+            | Peer::Item { .. }
+            | Peer::Resolved { .. } => entry.lending = false,
             _ => {}
         }
         let linked = entry.links.contains(&to);
-        if linked && entry.parked.is_empty() {
+        // What a process tells itself is lost with it: it waits for nothing.
+        if to == process || (linked && entry.parked.is_empty()) {
             self.write(process, to, frame);
             return;
         }

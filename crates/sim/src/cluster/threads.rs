@@ -1,5 +1,6 @@
 //! Threads of user code: the interpreter of a program's jobs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bireme_core::failure::Failure;
@@ -20,6 +21,8 @@ use crate::program::{JobId, Op, Register};
 pub(super) enum Wait {
     Nothing,
     Object(ObjectId),
+    /// Room for the next item of its own stream.
+    Room,
     /// The node's answer about what it is about to make.
     Task(u64, Box<TaskSpec>),
     Put(u64, ObjectId, u64, Value),
@@ -29,13 +32,15 @@ pub(super) enum Wait {
 #[derive(Clone, Debug)]
 pub struct Thread {
     /// The seat and the task; none for the driver's own code.
-    seat: Option<(LeaseId, Arc<TaskSpec>)>,
+    pub(super) seat: Option<(LeaseId, Arc<TaskSpec>)>,
     job: JobId,
     pub(super) lane: Lane,
     pub(super) next_op: usize,
     pub(super) registers: Vec<Option<RefSpec>>,
     pub(super) wait: Wait,
     flagged: bool,
+    /// Which item of a stream is next, and whether its handle is open.
+    pub(super) cursors: BTreeMap<Register, (u32, bool)>,
 }
 
 impl Thread {
@@ -46,6 +51,16 @@ impl Thread {
     /// The task that it runs.
     pub fn task(&self) -> Option<TaskId> {
         self.seat.as_ref().map(|(_, spec)| spec.id)
+    }
+
+    /// Handles of items that it waits for.
+    pub(super) fn open_items(&self) -> Vec<(Register, ObjectId)> {
+        let open = self.cursors.iter().filter(|(_, (_, open))| *open);
+        let end = |register: &Register| self.registers.get(*register).copied().flatten();
+        open.filter_map(|(register, (index, _))| {
+            Some((*register, ObjectId::item(end(register)?.object.task(), *index)))
+        })
+        .collect()
     }
 
     fn references(&self, registers: &[Register]) -> Vec<RefSpec> {
@@ -66,15 +81,18 @@ impl Cluster {
             registers: Vec::new(),
             wait: Wait::Nothing,
             flagged: false,
+            cursors: BTreeMap::new(),
         };
         self.add_thread(ProcessId::DRIVER, thread);
     }
 
     /// A task begins.
     pub(super) fn start_thread(&mut self, process: ProcessId, execution: Execution) {
-        let Execution { lease, spec, resolved } = execution;
+        let Execution { lease, spec, lane, resolved, gpus } = execution;
         self.note(|| format!("{process} runs {} attempt {} of {}", spec.id, spec.attempt, spec.options.name));
-        self.watch.started(process, spec.id);
+        self.watch.started(process, &spec, &gpus);
+        let job = usize::try_from(spec.function.0).expect("a job's number");
+        self.watch.began(process, &spec, self.program.jobs[job].concurrency_max);
         for (dependency, value) in spec.dependencies.iter().zip(&resolved) {
             self.watch.observed(dependency.object, value, process);
         }
@@ -85,13 +103,14 @@ impl Cluster {
         }
         let repeated = spec.attempt > 0 && self.planted != Some(Planted::AdoptNotAsked);
         let thread = Thread {
-            job: usize::try_from(spec.function.0).expect("a job's number"),
-            lane: Lane::new(spec.id, 0, spec.depth, repeated),
+            job,
+            lane: Lane::new(spec.id, lane, spec.depth, repeated),
             seat: Some((lease, spec)),
             next_op: 0,
             registers,
             wait: Wait::Nothing,
             flagged: false,
+            cursors: BTreeMap::new(),
         };
         self.add_thread(process, thread);
     }
@@ -151,7 +170,8 @@ impl Cluster {
                 self.make_task(process, id, spec);
             }
             Op::Create { job, restarts_max, nested } => {
-                let kind = TaskKind::Create(ActorOptions { name: None, restarts_max });
+                let concurrency_max = self.program.jobs[job].concurrency_max;
+                let kind = TaskKind::Create(ActorOptions { name: None, restarts_max, concurrency_max });
                 let spec = self.spec(&thread, kind, job, vec![], thread.references(&nested), 0);
                 self.make_task(process, id, spec);
             }
@@ -169,12 +189,16 @@ impl Cluster {
             Op::Get(register) => self.get(process, id, register, false),
             Op::Open(register) => self.get(process, id, register, true),
             Op::Drop(register) => self.drop_register(process, id, register),
+            Op::Yield(nested) => self.yield_item(process, id, thread.references(&nested)),
+            Op::Next { stream, keep } => self.next_item(process, id, stream, keep),
+            Op::Skip { stream, items } => self.skip_items(process, id, stream, items),
             Op::Cancel { object, force } => {
                 let object = thread.registers.get(object).copied().flatten().map(|r| r.object);
                 let wanted = self.faulty && self.faults.cancel_one_in.is_some_and(|n| self.random.one_in(n));
                 if let Some(object) = object.filter(|_| wanted) {
+                    let recursive = self.random.one_in(2);
                     self.note(|| format!("{process} cancels {object}"));
-                    self.step_owner(process, owner::Event::Cancelled { object, force });
+                    self.step_owner(process, owner::Event::Cancelled { object, force, recursive });
                 }
             }
             Op::Apply => self.apply(process, &thread),
@@ -205,9 +229,14 @@ impl Cluster {
         let code = &self.program.jobs[job];
         let options = TaskOptions {
             name: code.name.into(),
-            resources: Resources::cpus(Amount(code.cpu_tenths * 1_000)),
+            resources: Resources {
+                gpus: Amount(code.gpu_tenths * 1_000),
+                ..Resources::cpus(Amount(code.cpu_tenths * 1_000))
+            },
             retries_max: code.retries_max,
-            retry_on: Vec::new(),
+            environment: code.environment,
+            calls_max: code.calls_max,
+            ..TaskOptions::default()
         };
         let mut spec = TaskSpec {
             id: thread.lane.task(),
@@ -218,6 +247,7 @@ impl Cluster {
             depth: thread.lane.child_depth(),
             returns: code.returns,
             kind,
+            stream: code.stream,
             options: Arc::new(options),
             dependencies,
             nested,
@@ -254,6 +284,11 @@ impl Cluster {
         }
         // Not there yet: the same operation runs again when it is.
         thread.next_op -= 1;
+        self.wait_for(process, id, object);
+    }
+
+    pub(super) fn wait_for(&mut self, process: ProcessId, id: u64, object: ObjectId) {
+        let Some(thread) = self.thread(process, id) else { return };
         thread.wait = Wait::Object(object);
         let lease = thread.seat.as_ref().map(|(lease, _)| *lease);
         self.step_owner(process, owner::Event::Wanted(object));
@@ -264,6 +299,12 @@ impl Cluster {
     }
 
     fn drop_register(&mut self, process: ProcessId, id: u64, register: Register) {
+        let Some(thread) = self.thread(process, id) else { return };
+        let open = thread.open_items();
+        thread.cursors.retain(|stream, _| *stream != register);
+        for object in open.into_iter().filter(|(stream, _)| *stream == register).map(|(_, object)| object) {
+            self.step_owner(process, owner::Event::RefDropped(object));
+        }
         let Some(thread) = self.thread(process, id) else { return };
         if let Some(reference) = thread.registers.get_mut(register).and_then(Option::take) {
             self.step_owner(process, owner::Event::RefDropped(reference.object));
@@ -287,11 +328,14 @@ impl Cluster {
         }
     }
 
-    fn finish_thread(&mut self, process: ProcessId, id: u64, outcome: Result<Vec<RefSpec>, Failure>) {
+    pub(super) fn finish_thread(&mut self, process: ProcessId, id: u64, outcome: Result<Vec<RefSpec>, Failure>) {
         let Some(entry) = self.processes.get_mut(&process) else { return };
         let Some(thread) = entry.threads.remove(&id) else { return };
         if let Some((lease, spec)) = &thread.seat {
             let body = |random: &mut crate::random::Random| Body::Inline(random.number().to_le_bytes().to_vec().into());
+            if let (Ok(_), Some(items)) = (&outcome, entry.worker.items(&spec.id)) {
+                self.watch.whole(spec.id, items);
+            }
             let values = match outcome {
                 Ok(nested) => {
                     let mut values: Vec<Value> =
@@ -305,6 +349,9 @@ impl Cluster {
             };
             self.watch.ended(process, spec.id);
             self.step_worker(process, worker::Event::Finished { lease: *lease, task: spec.id, values });
+        }
+        for (_, object) in thread.open_items() {
+            self.step_owner(process, owner::Event::RefDropped(object));
         }
         for reference in thread.registers.into_iter().flatten() {
             self.step_owner(process, owner::Event::RefDropped(reference.object));

@@ -26,6 +26,9 @@ pub fn check(cluster: &Cluster) -> Result<(), Violation> {
         left.push(format!("the ledger has {put}: {:?}", ledger.put(put)));
         concerns.push(put.task().to_string());
     }
+    if cluster.watch.stored_count() > 0 {
+        left.push(format!("{} items of streams are still in the store", cluster.watch.stored_count()));
+    }
     if left.is_empty() {
         return Ok(());
     }

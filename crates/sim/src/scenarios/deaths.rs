@@ -80,3 +80,36 @@ fn references_handed_on_between_workers_that_die_are_neither_lost_nor_kept() {
         }
     }
 }
+
+#[test]
+fn spent_processes_that_own_values_do_not_take_all_the_room() {
+    let mut program = Program::default();
+    let wrap = program.job("wrap", vec![Op::Put(vec![]), Op::Return(vec![0])]);
+    program.jobs[wrap].calls_max = 1;
+    program.jobs[wrap].retries_max = 0;
+    // More than there may be processes; the driver holds everything until the end.
+    let width = 30;
+    let ops = (0..width).map(|_| submit(wrap)).chain((0..width).map(Op::Open)).chain((0..2 * width).map(Op::Get));
+    program.root(ops.collect());
+    holds(&program, &Faults::none());
+}
+
+#[test]
+fn a_constructor_that_submits_and_puts_runs_again_and_adopts() {
+    let mut program = Program::default();
+    let leaf = program.job("leaf", vec![Op::Work(300)]);
+    let ops = vec![submit(leaf), Op::Put(vec![]), submit(leaf), Op::Get(0), Op::Keep(0), Op::Keep(1), Op::Get(2)];
+    let construct = program.job("construct", ops);
+    let add = program.job("add", vec![Op::Apply, submit(leaf), Op::Get(0)]);
+    program.jobs[add].retries_max = 3;
+    let create = Op::Create { job: construct, restarts_max: 3, nested: vec![] };
+    let add = || Op::Call { actor: 0, job: add, dependencies: vec![], nested: vec![] };
+    program.root(vec![create, add(), add(), Op::Work(2_000), add(), Op::Drop(0), Op::Get(1), Op::Get(2), Op::Get(3)]);
+    for every in [10, 30, 100] {
+        holds(&program, &killing(every));
+    }
+    for every in [300, 800] {
+        let faults = Faults { kill_every_us: Some(every), actors_only: true, end_us: 8_000, ..Faults::none() };
+        holds(&program, &faults);
+    }
+}

@@ -94,3 +94,60 @@ pub fn cancelled(program: &mut Program, random: &mut Random) {
     ops.extend((0..width).map(Op::Get));
     program.root(ops);
 }
+
+/// Tasks that each want a process of their own kind, one kind after the other, some inside others.
+pub fn environments(program: &mut Program, random: &mut Random) {
+    let mut ops = Vec::new();
+    let mut made = 0;
+    for _ in 0..random.within(2, 8) {
+        let leaf = program.job("leaf", vec![Op::Work(random.within(5, 400))]);
+        program.jobs[leaf].environment = random.below(6);
+        let parent = program.job("parent", vec![submit(leaf), submit(leaf), Op::Get(0), Op::Get(1)]);
+        program.jobs[parent].environment = random.below(3);
+        let first = made;
+        for _ in 0..random.within(1, 6) {
+            ops.push(submit(if random.one_in(4) { parent } else { leaf }));
+            made += 1;
+        }
+        if random.one_in(2) {
+            ops.extend((first..made).map(Op::Get));
+        }
+    }
+    ops.extend((0..made).map(Op::Get));
+    program.root(ops);
+}
+
+/// Tasks that want a part of a GPU, one, or two.
+pub fn gpus(program: &mut Program, random: &mut Random) {
+    let mut ops = Vec::new();
+    let count = random.within(3, 20) as usize;
+    for _ in 0..count {
+        let leaf = program.job("leaf", vec![Op::Work(random.within(5, 400))]);
+        program.jobs[leaf].gpu_tenths = [1, 3, 5, 5, 10, 20][random.below(6) as usize];
+        program.jobs[leaf].cpu_tenths = random.below(2) * 5;
+        ops.push(submit(leaf));
+    }
+    ops.extend((0..count).map(Op::Get));
+    program.root(ops);
+}
+
+/// Functions whose processes end after a few runs, some with tasks of their own; a calm run needs no retry for that.
+pub fn limited(program: &mut Program, random: &mut Random) {
+    let leaf = program.job("leaf", vec![Op::Work(random.within(5, 400))]);
+    program.jobs[leaf].calls_max = random.within(1, 4) as u32;
+    program.jobs[leaf].retries_max = random.below(2) as u32 * 3;
+    let parent = program.job("parent", vec![submit(leaf), Op::Put(vec![]), Op::Get(0), Op::Return(vec![1])]);
+    program.jobs[parent].calls_max = random.below(3) as u32;
+    program.jobs[parent].retries_max = program.jobs[leaf].retries_max;
+    let width = random.within(2, 15) as usize;
+    let mut ops = vec![submit(leaf)];
+    for at in 1..width {
+        ops.push(match random.below(4) {
+            0 => submit(parent),
+            1 => submit_after(leaf, vec![at - 1]),
+            _ => submit(leaf),
+        });
+    }
+    ops.extend((0..width).map(Op::Get));
+    program.root(ops);
+}

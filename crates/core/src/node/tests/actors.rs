@@ -5,11 +5,12 @@ fn create(f: &mut Fixture, spec: &Arc<TaskSpec>) -> Vec<Effect> {
     f.ask(DRIVER, ToNode::CreateActor { spec: spec.clone(), resolved: Vec::new() })
 }
 
-fn construct(spec: &Arc<TaskSpec>, incarnation: u32) -> FromNode {
-    FromNode::Construct { spec: spec.clone(), resolved: Vec::new(), incarnation, owner: DRIVER }
+fn construct(spec: &Arc<TaskSpec>, incarnation: u32, lane: u32) -> FromNode {
+    FromNode::Construct { spec: spec.clone(), resolved: Vec::new(), incarnation, lane, owner: DRIVER, gpus: Vec::new() }
 }
 
 fn constructed(f: &mut Fixture, process: ProcessId, spec: &TaskSpec) -> Vec<Effect> {
+    f.finish(process, spec.id, Value::inline(vec![]));
     f.ask(process, ToNode::ActorConstructed { actor: actor_of(spec), value: Value::inline(vec![]) })
 }
 
@@ -27,6 +28,10 @@ fn dead(spec: &TaskSpec, reason: &str) -> Effect {
     to(DRIVER, FromNode::ActorDead { actor: actor_of(spec), reason: reason.into() })
 }
 
+fn names(request: u64, names: &[&str]) -> Effect {
+    to(DRIVER, FromNode::Names { request, names: names.iter().map(|name| (*name).to_owned()).collect() })
+}
+
 #[test]
 fn an_actor_gets_a_process_its_owner_and_watchers_hear_of_it() {
     let mut f = Fixture::new(1);
@@ -34,9 +39,9 @@ fn an_actor_gets_a_process_its_owner_and_watchers_hear_of_it() {
     let actor = actor_of(&spec);
     assert_eq!(create(&mut f, &spec), [Effect::Spawn(W2)]);
     assert_eq!(watch(&mut f, &spec), [], "not there yet");
-    assert_eq!(f.hello(W2), [to(W2, construct(&spec, 0))]);
+    assert_eq!(f.hello(W2), [to(W2, construct(&spec, 0, 0))]);
     let value = Value::inline(vec![]);
-    let at = FromNode::ActorAt { actor, process: W2, incarnation: 0 };
+    let at = FromNode::ActorAt { actor, process: W2, incarnation: 0, concurrency_max: 1 };
     let created = to(DRIVER, FromNode::ActorCreated { actor, value });
     assert_eq!(constructed(&mut f, W2, &spec), [created, link(DRIVER, W2), to(DRIVER, at.clone())]);
     assert_eq!(constructed(&mut f, W2, &spec), [], "once");
@@ -56,11 +61,11 @@ fn an_actor_waits_for_resources_and_never_shares() {
 
 #[test]
 fn an_actor_in_an_idle_worker_is_constructed_at_once() {
-    let mut f = Fixture::new(1);
-    f.leased(DRIVER, 1, cpus(1.0));
-    f.ask(DRIVER, ToNode::ReturnLease { lease: LeaseId(1) });
+    let mut f = Fixture::with(NodeConfig { prestart: 1, processes_max: 1, ..NodeConfig::for_machine(cpus(1.0)) });
+    f.step(Event::Started);
+    f.hello(W2);
     let spec = actor_spec(1, None, 0);
-    assert_eq!(create(&mut f, &spec), [to(W2, construct(&spec, 0))]);
+    assert_eq!(create(&mut f, &spec), [to(W2, construct(&spec, 0, 0))]);
 }
 
 #[test]
@@ -94,7 +99,10 @@ fn a_name_belongs_to_one_actor_until_that_is_dead() {
     let [Effect::Send { to: DRIVER, message: FromNode::ActorCreated { value, .. } }] = &effects[..] else {
         panic!("{effects:?}")
     };
-    assert!(value.failure().unwrap().to_string().contains("NameTaken"), "{value:?}");
+    let taken = crate::failure::Failure::NameTaken { name: "store".into(), holder: actor_of(&first) };
+    assert_eq!(value.failure(), Some(&taken));
+    assert_eq!(watch(&mut f, &second), [dead(&second, &taken.to_string())], "its callers hear why");
+    assert_eq!(f.ask(DRIVER, ToNode::QueryNames { request: 6 }), [names(6, &["store"])]);
     f.hello(W2);
     f.ask(DRIVER, ToNode::KillActor { actor: actor_of(&first), restart: false });
     f.exit(W2);
@@ -129,11 +137,23 @@ fn a_death_restarts_the_actor_while_restarts_are_left() {
     ];
     assert_eq!(effects, expected);
     assert_eq!(f.settle(DRIVER, W2), [Effect::CloseProcess(W2)]);
-    assert_eq!(f.hello(W3), [to(W3, construct(&spec, 1))]);
-    let at = FromNode::ActorAt { actor, process: W3, incarnation: 1 };
+    assert_eq!(f.hello(W3), [to(W3, construct(&spec, 1, 1))], "a second life names what it makes anew");
+    let at = FromNode::ActorAt { actor, process: W3, incarnation: 1, concurrency_max: 1 };
     assert_eq!(constructed(&mut f, W3, &spec), [link(DRIVER, W3), to(DRIVER, at)], "the owner hears nothing new");
     let effects = f.exit(W3);
     assert_eq!(effects[1], dead(&spec, "worker-3.1 (pid 103) killed by signal 9 (SIGKILL)"));
+}
+
+#[test]
+fn a_constructor_that_did_not_end_is_run_again_as_the_same_task() {
+    let mut f = Fixture::new(1);
+    let mut spec = actor_spec(1, None, 1);
+    create(&mut f, &spec);
+    f.hello(W2);
+    f.exit(W2);
+    f.settle(DRIVER, W2);
+    Arc::make_mut(&mut spec).attempt = 1;
+    assert_eq!(f.hello(W3), [to(W3, construct(&spec, 1, 0))], "it adopts what it has made");
 }
 
 #[test]

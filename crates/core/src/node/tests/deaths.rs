@@ -20,7 +20,7 @@ fn adopted(process: ProcessId, adoption: Adoption) -> Effect {
 }
 
 fn adopt(f: &mut Fixture, process: ProcessId, object: ObjectId) -> Vec<Effect> {
-    f.ask(process, ToNode::Adopt { request: 1, object, digest: 7 })
+    f.ask(process, ToNode::Adopt { request: 1, object, digest: 7, items: 0 })
 }
 
 fn result(spec: &TaskSpec) -> ObjectId {
@@ -211,7 +211,7 @@ fn another_digest_or_a_live_owner_is_something_different_and_the_unknown_is_new(
     let mut family = family();
     family.lose_parent();
     let f = &mut family.f;
-    f.ask(W3, ToNode::Adopt { request: 1, object: result(&family.child), digest: 8 });
+    f.ask(W3, ToNode::Adopt { request: 1, object: result(&family.child), digest: 8, items: 0 });
     assert_eq!(passes(f), [adopted(W3, Adoption::Different)]);
     adopt(f, W3, result(&family.parent));
     assert_eq!(passes(f), [adopted(W3, Adoption::Different)], "the driver owns it and lives");

@@ -180,3 +180,16 @@ fn an_owner_is_not_asked_for_leases_of_the_shape_that_it_waits_for() {
     f.now = Tick(RECLAIM_AFTER_US);
     assert_eq!(f.step(Event::Ticked), []);
 }
+
+#[test]
+fn what_there_is_and_what_is_free_is_one_small_answer() {
+    let mut f = Fixture::new(2);
+    f.leased(DRIVER, 1, cpus(1.5));
+    let effects = f.ask(DRIVER, ToNode::QueryResources { request: 3 });
+    let [Effect::Send { to: DRIVER, message: FromNode::Resources { request: 3, row } }] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(row.total.cpus, Amount::whole(2));
+    assert_eq!(row.free.cpus, Amount(5_000));
+    assert_eq!((row.debt, row.queued), (Amount(0), 0));
+}

@@ -104,7 +104,7 @@ impl Fixture {
         let node = &self.node;
         let mut held = node.free.clone();
         let leases = node.leases.values().map(super::super::leases::Lease::holds);
-        leases.chain(node.pool.held_by_actors()).for_each(|holds| held.give(&holds));
+        leases.chain(node.pool.held_by_actors().map(|(held, _)| held)).for_each(|holds| held.give(&holds));
         let mut expected = node.config.total.clone();
         expected.cpus.0 += node.debt.0;
         assert_eq!(held, expected, "RES-1: free and held make the total and the debt");

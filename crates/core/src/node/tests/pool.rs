@@ -98,3 +98,36 @@ fn store_requests_pass_through() {
     let request = ToNode::CreateObject { request: 1, len: 10 };
     assert_eq!(f.ask(DRIVER, request.clone()), [Effect::Store { process: DRIVER, request }]);
 }
+
+#[test]
+fn a_spent_worker_gets_nothing_more_and_ends_when_it_owns_nothing() {
+    let mut f = Fixture::with(config(1));
+    f.step(Event::Started);
+    f.hello(W2);
+    assert_eq!(f.leased(DRIVER, 1, cpus(1.0)), [(LeaseId(1), W2)]);
+    assert_eq!(f.ask(W2, ToNode::Spent), [Effect::Spawn(W3)], "another is started in its place");
+    let object = ObjectId::put(root(W2), 0, 0, 0);
+    f.record(W2, Record::Put { object, digest: 1, value: Value::inline(vec![1]) });
+    assert_eq!(f.ask(DRIVER, ToNode::ReturnLease { lease: LeaseId(1) })[..], [closed(W2, 1)]);
+    f.want(DRIVER, 1, cpus(1.0));
+    assert_eq!(granted(&f.hello(W3)), [(LeaseId(2), W3)]);
+    assert_eq!(f.node.deadline(), None, "somebody may ask for what it owns");
+    f.record(W2, Record::Freed { object });
+    assert_eq!(f.node.deadline(), Some(f.now));
+    assert_eq!(f.step(Event::Ticked), [to(W2, FromNode::Retire)]);
+}
+
+#[test]
+fn a_spent_worker_that_waits_does_not_keep_its_children_from_a_process() {
+    let mut f = Fixture::with(NodeConfig { processes_max: 1, ..config(0) });
+    assert_eq!(f.want(DRIVER, 1, cpus(1.0)), [Effect::Spawn(W2)]);
+    assert_eq!(granted(&f.hello(W2)), [(LeaseId(1), W2)]);
+    f.ask(W2, ToNode::Spent);
+    assert_eq!(spawned(&f.want(W2, 1, cpus(1.0))), [], "there may be one process, and it runs");
+    assert_eq!(spawned(&f.ask(W2, ToNode::Blocked { lease: LeaseId(1) })), [W3]);
+    assert_eq!(spawned(&f.want(W3, 1, cpus(1.0))), [], "the new one counts");
+}
+
+fn closed(worker: ProcessId, lease: u64) -> Effect {
+    to(worker, FromNode::LeaseClosed { lease: LeaseId(lease) })
+}

@@ -52,7 +52,7 @@ fn an_adopted_call_that_is_lost_is_called_again_in_our_name() {
     let effects = bench.answer(FIRST_REQUEST, Adoption::New);
     let retried = TaskSpec { kind: TaskKind::Call { actor, caller: ME, sequence: 0 }, ..again(&call) };
     assert_eq!(effects, [Effect::Node(ToNode::WatchActor { actor }), bench.submitted(&retried)]);
-    let effects = bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0 });
+    let effects = bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0, concurrency_max: 1 });
     assert_eq!(effects, [run(LeaseId(0), W1, &retried, vec![])]);
 }
 
@@ -64,7 +64,7 @@ fn an_adopted_call_gets_a_number_of_its_own_when_it_is_called_again() {
     bench.step(Event::Adopted { spec: adopted.clone(), values: None });
     let own = bench.spec(TaskKind::Call { actor, caller: ME, sequence: 0 }, &[]);
     bench.submit(&own);
-    bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0 });
+    bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0, concurrency_max: 1 });
     let effects = bench.answer(FIRST_REQUEST, Adoption::New);
     let retried = TaskSpec { kind: TaskKind::Call { actor, caller: ME, sequence: 1 }, ..again(&adopted) };
     assert_eq!(effects, [bench.submitted(&retried), run(LeaseId(0), W1, &retried, vec![])]);

@@ -13,7 +13,7 @@ fn created(bench: &mut Bench) -> (ActorId, TaskSpec) {
 fn placed(bench: &mut Bench) -> (ActorId, TaskSpec) {
     let (actor, spec) = created(bench);
     bench.node(FromNode::ActorCreated { actor, value: value(0) });
-    bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0 });
+    bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0, concurrency_max: 1 });
     (actor, spec)
 }
 
@@ -49,7 +49,7 @@ fn calls_wait_for_their_actor_and_leave_in_order() {
         let effects = bench.submit(call);
         assert_eq!(effects, [bench.submitted(call)]);
     }
-    let effects = bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0 });
+    let effects = bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0, concurrency_max: 1 });
     let runs: Vec<Effect> = calls.iter().map(|call| run(NO_LEASE, W1, call, vec![])).collect();
     assert_eq!(effects, runs);
     assert_eq!(bench.state(&calls[0]), Some(TaskState::CallSent { process: W1 }));
@@ -77,7 +77,7 @@ fn cancelling_the_call_that_holds_the_others_lets_them_go() {
     let second = call_spec(&mut bench, actor, 1, &[]);
     bench.submit(&first);
     bench.submit(&second);
-    let effects = bench.step(Event::Cancelled { object: result(&first), force: false });
+    let effects = bench.step(Event::Cancelled { object: result(&first), force: false, recursive: true });
     assert_eq!(effects, [cancelled(&first), run(NO_LEASE, W1, &second, vec![])]);
 }
 
@@ -100,8 +100,8 @@ fn a_sent_call_is_asked_to_stop_and_never_costs_the_actor() {
     let (actor, _) = placed(&mut bench);
     let call = call_spec(&mut bench, actor, 0, &[]);
     bench.submit(&call);
-    let effects = bench.step(Event::Cancelled { object: result(&call), force: true });
-    assert_eq!(effects, [say(W1, Peer::Cancel { task: call.id })]);
+    let effects = bench.step(Event::Cancelled { object: result(&call), force: true, recursive: true });
+    assert_eq!(effects, [say(W1, Peer::Cancel { task: call.id, recursive: true })]);
     assert_eq!(bench.owner.deadline(), None);
 }
 
@@ -117,7 +117,11 @@ fn after_a_restart_lost_calls_are_asked_about_and_sent_again_in_order_before_lat
     let questions: Vec<Effect> = (0..3).map(|i| ask(FIRST_REQUEST + i, &calls[i as usize])).collect();
     assert_eq!(effects, questions);
     bench.submit(&calls[3]);
-    assert_eq!(bench.node(FromNode::ActorAt { actor, process: W2, incarnation: 1 }), [], "answers come first");
+    assert_eq!(
+        bench.node(FromNode::ActorAt { actor, process: W2, incarnation: 1, concurrency_max: 1 }),
+        [],
+        "answers come first"
+    );
     assert_eq!(bench.answer(FIRST_REQUEST, Adoption::Finished(vec![value(1)])), []);
     let [second, third] = [again(&calls[1]), again(&calls[2])];
     // The answers may come in any order.
@@ -142,7 +146,7 @@ fn a_lost_call_without_retries_fails_and_the_rest_go_on() {
     assert!(matches!(bench.owner.value(&result(&call)).unwrap().failure(), Some(Failure::ActorDied { .. })));
     let later = call_spec(&mut bench, actor, 1, &[]);
     bench.submit(&later);
-    let effects = bench.node(FromNode::ActorAt { actor, process: W2, incarnation: 1 });
+    let effects = bench.node(FromNode::ActorAt { actor, process: W2, incarnation: 1, concurrency_max: 1 });
     assert_eq!(effects, [run(NO_LEASE, W2, &later, vec![])]);
 }
 
@@ -157,7 +161,11 @@ fn a_dead_actor_fails_queued_and_later_calls_at_once() {
     let later = call_spec(&mut bench, actor, 1, &[]);
     let effects = bench.submit(&later);
     assert_eq!(effects, [bench.submitted(&later), settled(&later, died(actor))]);
-    assert_eq!(bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0 }), [], "dead stays dead");
+    assert_eq!(
+        bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0, concurrency_max: 1 }),
+        [],
+        "dead stays dead"
+    );
 }
 
 #[test]
@@ -183,7 +191,7 @@ fn the_references_of_a_constructor_are_lent_once_per_life_and_go_with_the_actor(
     bench.submit(&creation);
     bench.step(Event::RefDropped(object));
     let actor = ActorId(creation.id);
-    let at = |process, incarnation| FromNode::ActorAt { actor, process, incarnation };
+    let at = |process, incarnation| FromNode::ActorAt { actor, process, incarnation, concurrency_max: 1 };
     bench.node(at(W1, 0));
     bench.node(at(W1, 0));
     bench.node(FromNode::ActorCreated { actor, value: value(0) });
@@ -228,7 +236,7 @@ fn calls_that_came_before_their_constructor_could_run_are_sent_when_it_has() {
     let effects = bench.reply(&argument, value(2));
     let create = ToNode::CreateActor { spec: Arc::new(creation.clone()), resolved: vec![value(2)] };
     assert_eq!(effects, [Effect::Node(create), Effect::Node(ToNode::WatchActor { actor })]);
-    let effects = bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0 });
+    let effects = bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0, concurrency_max: 1 });
     assert_eq!(effects, [run(NO_LEASE, W1, &call, vec![])]);
 }
 
@@ -236,7 +244,7 @@ fn calls_that_came_before_their_constructor_could_run_are_sent_when_it_has() {
 fn cancelling_a_constructor_kills_the_actor() {
     let mut bench = Bench::new();
     let (actor, creation) = created(&mut bench);
-    let effects = bench.step(Event::Cancelled { object: result(&creation), force: false });
+    let effects = bench.step(Event::Cancelled { object: result(&creation), force: false, recursive: true });
     assert_eq!(effects, [Effect::Node(ToNode::KillActor { actor, restart: false })]);
 }
 
@@ -252,7 +260,7 @@ fn after_a_kill_later_calls_wait_for_the_next_life() {
     assert_eq!(bench.submit(&later), [bench.submitted(&later)], "not to the life that ends");
     bench.node(FromNode::ActorRestarting { actor, reason: "killed".into() });
     bench.answer(FIRST_REQUEST, Adoption::Finished(vec![value(1)]));
-    let effects = bench.node(FromNode::ActorAt { actor, process: W2, incarnation: 1 });
+    let effects = bench.node(FromNode::ActorAt { actor, process: W2, incarnation: 1, concurrency_max: 1 });
     assert_eq!(effects, [run(NO_LEASE, W2, &later, vec![])]);
 }
 
@@ -283,7 +291,57 @@ fn the_news_of_a_killed_actors_place_comes_too_late_for_calls() {
     bench.step(Event::ActorKilled { actor, restart: false });
     let later = call_spec(&mut bench, actor, 0, &[]);
     bench.submit(&later);
-    assert_eq!(bench.node(FromNode::ActorAt { actor, process: W2, incarnation: 0 }), []);
+    assert_eq!(bench.node(FromNode::ActorAt { actor, process: W2, incarnation: 0, concurrency_max: 1 }), []);
     let effects = bench.node(FromNode::ActorDead { actor, reason: "gone".into() });
     assert_eq!(effects, [settled(&later, died(actor))]);
+}
+
+#[test]
+fn an_actor_that_runs_more_than_usual_at_once_gets_as_many_calls() {
+    for (concurrency_max, sent) in [(1, CALLS_IN_FLIGHT_MAX), (2_000, 2_000)] {
+        let mut bench = Bench::new();
+        let (actor, _creation) = placed(&mut bench);
+        bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0, concurrency_max });
+        let mut runs = 0;
+        for sequence in 0..2_100 {
+            let call = call_spec(&mut bench, actor, sequence, &[]);
+            let effects = bench.submit(&call);
+            let is_run = |effect: &&Effect| matches!(effect, Effect::Send { message: Peer::Run { .. }, .. });
+            runs += effects.iter().filter(is_run).count();
+        }
+        assert_eq!(runs, sent);
+    }
+}
+
+#[test]
+fn every_call_that_a_lost_actor_was_running_is_asked_about() {
+    let mut bench = Bench::new();
+    let (actor, _creation) = placed(&mut bench);
+    let calls = [0, 1, 2].map(|sequence| call_spec(&mut bench, actor, sequence, &[]));
+    for call in &calls {
+        bench.submit(call);
+    }
+    reply_to(&mut bench, &calls[1], value(1));
+    let effects = bench.node(FromNode::ActorRestarting { actor, reason: "killed".into() });
+    let asked = effects.iter().filter(|effect| matches!(effect, Effect::Node(ToNode::Adopt { .. }))).count();
+    assert_eq!(asked, 2, "the one that replied out of turn is off the books: {effects:?}");
+}
+
+#[test]
+fn what_an_actor_lends_itself_is_free_again_after_the_call() {
+    let mut bench = Bench::new();
+    let actor = ActorId(TaskId::root(4, W2));
+    let argument = ObjectId::put(bench.root, 0, 1, 0);
+    bench.step(Event::Put { object: argument, digest: 1, value: value(1), recorded: false });
+    let nested = vec![RefSpec { object: argument, owner: ME }];
+    let call = TaskSpec { nested: nested.clone(), ..call_spec(&mut bench, actor, 0, &[]) };
+    bench.submit(&call);
+    let effects = bench.node(FromNode::ActorAt { actor, process: ME, incarnation: 0, concurrency_max: 2 });
+    assert_eq!(effects, [run(NO_LEASE, ME, &call, vec![])]);
+    bench.step(Event::ArgumentsArrived { from: ME, refs: nested.clone() });
+    bench.step(Event::RefDropped(argument));
+    bench.peer(ME, Peer::Reply { task: call.id, attempt: 0, values: vec![value(2)], duration_us: 1 });
+    assert_eq!(bench.step(Event::ArgumentsDone(nested)), [freed(argument)]);
+    bench.drop_result(&call);
+    bench.assert_at_rest();
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn cancel(bench: &mut Bench, spec: &TaskSpec, force: bool) -> Vec<Effect> {
-    bench.step(Event::Cancelled { object: result(spec), force })
+    bench.step(Event::Cancelled { object: result(spec), force, recursive: true })
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_waiting_task_is_cancelled_at_once_and_forgotten_by_its_dependency() {
 fn a_sent_task_is_asked_to_stop_and_loses_its_worker_after_the_grace() {
     let mut bench = Bench::new();
     let spec = bench.sent_task();
-    assert_eq!(cancel(&mut bench, &spec, false), [say(W1, Peer::Cancel { task: spec.id })]);
+    assert_eq!(cancel(&mut bench, &spec, false), [say(W1, Peer::Cancel { task: spec.id, recursive: true })]);
     assert_eq!(bench.owner.deadline(), Some(bench.now.plus_us(5_000_000)));
     assert_eq!(cancel(&mut bench, &spec, false), [], "asked once");
     bench.now = bench.now.plus_us(5_000_000);
@@ -46,7 +46,7 @@ fn force_kills_at_once() {
     let mut bench = Bench::new();
     let spec = bench.sent_task();
     let kill = Effect::Node(ToNode::KillWorker { worker: W1, task: spec.id });
-    assert_eq!(cancel(&mut bench, &spec, true), [say(W1, Peer::Cancel { task: spec.id }), kill]);
+    assert_eq!(cancel(&mut bench, &spec, true), [say(W1, Peer::Cancel { task: spec.id, recursive: true }), kill]);
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn a_borrower_asks_the_owner_to_cancel() {
     let mut bench = Bench::new();
     let foreign = RefSpec { object: ObjectId::result(bench.root.child(9, 9, 9), 0), owner: W2 };
     bench.step(Event::RefAdded(foreign));
-    let effects = bench.step(Event::Cancelled { object: foreign.object, force: true });
-    assert_eq!(effects, [say(W2, Peer::CancelObject { object: foreign.object, force: true })]);
+    let effects = bench.step(Event::Cancelled { object: foreign.object, force: true, recursive: true });
+    assert_eq!(effects, [say(W2, Peer::CancelObject { object: foreign.object, force: true, recursive: true })]);
 }
 
 #[test]
@@ -121,5 +121,25 @@ fn the_children_of_a_cancelled_parent_are_cancelled_too() {
     bench.peer(W1, returned);
     let mut effects = bench.step(Event::ParentCancelled(bench.root));
     effects.sort_by_key(|effect| matches!(effect, Effect::Send { .. }));
-    assert_eq!(effects, [cancelled(&queued), say(W1, Peer::Cancel { task: sent.id })]);
+    assert_eq!(effects, [cancelled(&queued), say(W1, Peer::Cancel { task: sent.id, recursive: true })]);
+}
+
+#[test]
+fn a_cancel_that_spares_the_children_can_be_followed_by_one_that_does_not() {
+    let mut bench = Bench::new();
+    let spec = bench.sent_task();
+    let ask = |recursive| Event::Cancelled { object: result(&spec), force: false, recursive };
+    let asked = |recursive| say(W1, Peer::Cancel { task: spec.id, recursive });
+    assert_eq!(bench.step(ask(false)), [asked(false)]);
+    assert_eq!(bench.step(ask(false)), [], "asked once");
+    assert_eq!(bench.step(ask(true)), [asked(true)]);
+    assert_eq!(bench.step(ask(true)), [], "asked once");
+}
+
+#[test]
+fn a_borrowers_cancel_keeps_its_word_about_children() {
+    let mut bench = Bench::new();
+    let spec = bench.sent_task();
+    let message = Peer::CancelObject { object: result(&spec), force: false, recursive: false };
+    assert_eq!(bench.peer(W2, message), [say(W1, Peer::Cancel { task: spec.id, recursive: false })]);
 }

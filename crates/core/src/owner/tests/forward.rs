@@ -88,7 +88,7 @@ fn a_task_waits_when_the_error_of_its_maker_may_be_tried_again() {
 fn a_task_waits_when_its_maker_is_being_cancelled() {
     let mut bench = Bench::new();
     let first = sent(&mut bench);
-    bench.step(Event::Cancelled { object: result(&first), force: false });
+    bench.step(Event::Cancelled { object: result(&first), force: false, recursive: true });
     let second = after(&mut bench, &first);
     bench.submit(&second);
     assert!(waits(&bench, &second));

@@ -211,3 +211,54 @@ fn a_wish_that_nothing_needs_any_more_is_withdrawn() {
     assert_eq!(effects, [want(0, 0)]);
     assert_eq!(bench.step(Event::Ticked), []);
 }
+
+#[test]
+fn tasks_of_two_environments_do_not_share_a_lease() {
+    let mut bench = Bench::new();
+    let first = bench.task();
+    bench.submit(&first);
+    let mut second = bench.task();
+    Arc::make_mut(&mut second.options).environment = 7;
+    let effects = bench.submit(&second);
+    let resources = second.options.resources.clone();
+    let wish = ToNode::WantLeases { pool: 1, resources, environment: 7, count: 1, depth: 1 };
+    assert_eq!(effects[1..], [Effect::Node(wish)]);
+    assert_eq!(bench.node(FromNode::Granted { pool: 1, lease: L1, worker: W1 }), [run(L1, W1, &second, vec![])]);
+}
+
+#[test]
+fn a_task_of_another_environment_is_not_sent_ahead_of_its_dependency() {
+    let mut bench = Bench::new();
+    let first = bench.sent_task();
+    let needed = RefSpec { object: result(&first), owner: ME };
+    let mut second = bench.spec(TaskKind::Plain, &[needed]);
+    Arc::make_mut(&mut second.options).environment = 7;
+    assert_eq!(bench.submit(&second).len(), 1, "only its record");
+}
+
+#[test]
+fn a_lease_whose_worker_closes_gets_nothing_more_and_goes_back() {
+    let mut bench = Bench::new();
+    let (first, second) = (bench.task(), bench.task());
+    bench.submit(&first);
+    bench.submit(&second);
+    bench.grant(L1, W1);
+    let take_back = say(W1, Peer::TakeBack { lease: L1, keep: 1 });
+    assert_eq!(bench.peer(W1, Peer::Closing { lease: L1 }), [take_back]);
+    let back = Peer::Returned { lease: L1, tasks: vec![second.id], blocked: false };
+    assert_eq!(bench.peer(W1, back), [], "it waits for the lease that was asked for");
+    let effects = bench.reply(&first, Value::inline(vec![1]));
+    assert!(effects.contains(&Effect::Node(ToNode::ReturnLease { lease: L1 })), "{effects:?}");
+    assert_eq!(bench.grant(L2, W2), [run(L2, W2, &second, vec![])]);
+}
+
+#[test]
+fn a_worker_is_not_sent_more_than_it_may_run() {
+    let mut bench = Bench::new();
+    let mut specs: Vec<TaskSpec> = (0..3).map(|_| bench.task()).collect();
+    for spec in &mut specs {
+        Arc::make_mut(&mut spec.options).calls_max = 1;
+        bench.submit(spec);
+    }
+    assert_eq!(bench.grant(L1, W1), [run(L1, W1, &specs[0], vec![]), want(2, 1)]);
+}

@@ -1,0 +1,243 @@
+//! What the node says to a process.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{CONTROL, RequestId, decode_control, encode_control};
+use crate::codec::Malformed;
+use crate::failure::Death;
+use crate::id::{ActorId, FunctionKey, LeaseId, ObjectId, ProcessId};
+use crate::ledger::snapshot::ResourcesRow;
+use crate::spec::TaskSpec;
+use crate::value::{Location, Value};
+
+/// What the node knows of an object that a repeated task is about to make.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Adoption {
+    /// Never heard of it, or it never started: go ahead under this id.
+    New,
+    /// It is done: these are the values, in order.
+    Finished(Vec<Value>),
+    /// It runs; [`FromNode::Resolved`] will come for each result.
+    Running,
+    /// Something else was made under this id: open a new epoch for it and its later siblings.
+    Different,
+}
+
+/// The node to a process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum FromNode {
+    /// A lease. The link to the worker is open.
+    Granted {
+        /// The owner's number for the shape.
+        pool: u32,
+        /// The lease.
+        lease: LeaseId,
+        /// On whom.
+        worker: ProcessId,
+    },
+    /// The worker side of the same: this owner may run tasks here under this lease.
+    LeaseOpened {
+        /// The lease.
+        lease: LeaseId,
+        /// Whose.
+        owner: ProcessId,
+        /// Which GPUs, by index.
+        gpus: Vec<u32>,
+    },
+    /// The lease is over: return what is queued under it.
+    LeaseClosed {
+        /// The lease.
+        lease: LeaseId,
+    },
+    /// The machine can never give this shape.
+    Infeasible {
+        /// The owner's number for the shape.
+        pool: u32,
+        /// What was asked.
+        asked: String,
+        /// What there is.
+        available: String,
+    },
+    /// Others wait: return the lease when it is idle.
+    Reclaim {
+        /// Which.
+        lease: LeaseId,
+    },
+    /// There is a link to this process now.
+    LinkOpened {
+        /// To whom.
+        peer: ProcessId,
+        /// The bit of my doorbell that this link sets.
+        connection: u32,
+        /// The bit of the peer's doorbell that I set.
+        peer_connection: u32,
+        /// Ring that I read.
+        incoming: u64,
+        /// Ring that I write.
+        outgoing: u64,
+        /// Bytes in each of the two rings.
+        capacity: u32,
+    },
+    /// A process died. What it wrote before has been drained.
+    ProcessDied(Box<Death>),
+    /// Everybody knows of this death: read all that peers have sent, then answer [`ToNode::Flushed`](super::ToNode::Flushed).
+    Flush {
+        /// The dead process.
+        dead: ProcessId,
+    },
+    /// Run this constructor and become its actor.
+    Construct {
+        /// The constructor's task.
+        spec: Arc<TaskSpec>,
+        /// Its arguments by reference.
+        resolved: Vec<Value>,
+        /// Counts the actor's lives from 0.
+        incarnation: u32,
+        /// The lane in which the constructor names what it makes: another one when an earlier life's constructor has ended.
+        lane: u32,
+        /// Who owns it.
+        owner: ProcessId,
+        /// Which GPUs, by index.
+        gpus: Vec<u32>,
+    },
+    /// The actor's constructor has ended; to its owner.
+    ActorCreated {
+        /// Which.
+        actor: ActorId,
+        /// Unit bytes or a failure.
+        value: Value,
+    },
+    /// The actor is here.
+    ActorAt {
+        /// Which.
+        actor: ActorId,
+        /// Where.
+        process: ProcessId,
+        /// Which life.
+        incarnation: u32,
+        /// How many calls it runs at once.
+        concurrency_max: u32,
+    },
+    /// The actor died and is being started again.
+    ActorRestarting {
+        /// Which.
+        actor: ActorId,
+        /// Why.
+        reason: String,
+    },
+    /// The actor is gone for good.
+    ActorDead {
+        /// Which.
+        actor: ActorId,
+        /// Why.
+        reason: String,
+    },
+    /// Finish your calls and end.
+    Retire,
+    /// The answer to [`ToNode::FindActor`](super::ToNode::FindActor).
+    ActorFound {
+        /// Question number.
+        request: RequestId,
+        /// The actor, its owner and the function that makes it.
+        found: Option<(ActorId, ProcessId, FunctionKey)>,
+    },
+    /// The answer to [`ToNode::Adopt`](super::ToNode::Adopt).
+    Adopted {
+        /// Question number.
+        request: RequestId,
+        /// The answer.
+        adoption: Adoption,
+        /// The attempt to begin with when it is to be run: higher than any that was recorded.
+        attempt: u32,
+    },
+    /// Before [`FromNode::Adopted`]: an item that the stream in question has yielded.
+    ItemFound {
+        /// Question number.
+        request: RequestId,
+        /// Which item.
+        index: u32,
+        /// The item.
+        value: Value,
+    },
+    /// The value of an object whose owner is dead.
+    Resolved {
+        /// Which.
+        object: ObjectId,
+        /// Its value.
+        value: Value,
+    },
+    /// The answer to [`ToNode::CreateObject`](super::ToNode::CreateObject).
+    ObjectCreated {
+        /// Question number.
+        request: RequestId,
+        /// Where to write, and whether the pages were touched before.
+        created: Result<(Location, bool), String>,
+    },
+    /// The answer to [`ToNode::Locate`](super::ToNode::Locate).
+    Located {
+        /// Question number.
+        request: RequestId,
+        /// Where it is now.
+        located: Result<Location, String>,
+    },
+    /// The answer to [`ToNode::Publish`](super::ToNode::Publish).
+    Published {
+        /// Question number.
+        request: RequestId,
+    },
+    /// The answer to [`ToNode::Lookup`](super::ToNode::Lookup).
+    Code {
+        /// Question number.
+        request: RequestId,
+        /// The code, when somebody published it.
+        code: Option<Vec<u8>>,
+    },
+    /// The answer to [`ToNode::QueryState`](super::ToNode::QueryState), in pieces.
+    State {
+        /// Question number.
+        request: RequestId,
+        /// A piece of the postcard of `ledger::Snapshot`.
+        bytes: Vec<u8>,
+        /// Whether it is the last.
+        last: bool,
+    },
+    /// The answer to [`ToNode::QueryResources`](super::ToNode::QueryResources).
+    Resources {
+        /// Question number.
+        request: RequestId,
+        /// The machine.
+        row: ResourcesRow,
+    },
+    /// The answer to [`ToNode::QueryNames`](super::ToNode::QueryNames).
+    Names {
+        /// Question number.
+        request: RequestId,
+        /// In order.
+        names: Vec<String>,
+    },
+    /// The answer to [`ToNode::Explain`](super::ToNode::Explain).
+    Explained {
+        /// Question number.
+        request: RequestId,
+        /// In words.
+        text: String,
+    },
+}
+
+impl FromNode {
+    /// Appends the message.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        encode_control(self, out);
+    }
+
+    /// Reads a message.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        match bytes.first() {
+            Some(&CONTROL) => decode_control(&bytes[1..]),
+            Some(_) => Err(Malformed::Unknown("message kind")),
+            None => Err(Malformed::Short),
+        }
+    }
+}

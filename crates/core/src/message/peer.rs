@@ -1,0 +1,217 @@
+//! What a process says to another.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{CONTROL, decode_control, decode_values, encode_control, encode_values};
+use crate::codec::{Malformed, Reader, Write};
+use crate::id::{LeaseId, ObjectId, ProcessId, TaskId};
+use crate::spec::{Interned, TaskSpec};
+use crate::value::Value;
+
+/// A process to another process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Peer {
+    /// Run this under the lease (or as a call of the actor that you host, lease 0).
+    Run {
+        /// The lease.
+        lease: LeaseId,
+        /// The task.
+        spec: Arc<TaskSpec>,
+        /// Values of its dependencies, in order.
+        resolved: Vec<Value>,
+    },
+    /// The same for a task that needs results of tasks ahead of it under this lease: the owner need not wait for them.
+    RunAfter {
+        /// The lease.
+        lease: LeaseId,
+        /// The task.
+        spec: Arc<TaskSpec>,
+        /// Values of its dependencies, in order; those that come from ahead are empty.
+        resolved: Vec<Value>,
+        /// Which dependencies come from ahead, by place.
+        ahead: Vec<u32>,
+    },
+    /// The task has ended.
+    Reply {
+        /// Which.
+        task: TaskId,
+        /// Which run of it.
+        attempt: u32,
+        /// Its results, in order.
+        values: Vec<Value>,
+        /// How long the user's code ran.
+        duration_us: u32,
+    },
+    /// The task has yielded an item.
+    Item {
+        /// Which.
+        task: TaskId,
+        /// Which run of it.
+        attempt: u32,
+        /// Which item.
+        index: u32,
+        /// The item.
+        value: Value,
+    },
+    /// The items below this one of your stream were taken: who yields them may go on.
+    Taken {
+        /// Which task.
+        task: TaskId,
+        /// How many.
+        items: u32,
+    },
+    /// I, a borrower, have taken the items below this one of your stream.
+    Took {
+        /// Which task.
+        task: TaskId,
+        /// How many.
+        items: u32,
+    },
+    /// Give back tasks that have not started, from the end of the queue, until `keep` are left.
+    TakeBack {
+        /// Of which lease.
+        lease: LeaseId,
+        /// How many may stay.
+        keep: u32,
+    },
+    /// These tasks did not start and will not.
+    Returned {
+        /// Under which lease.
+        lease: LeaseId,
+        /// Which.
+        tasks: Vec<TaskId>,
+        /// The running task waits for something, so send nothing more until it replies.
+        blocked: bool,
+    },
+    /// This worker is about to end: send nothing more under this lease, and return it.
+    Closing {
+        /// Which.
+        lease: LeaseId,
+    },
+    /// Stop this task.
+    Cancel {
+        /// Which.
+        task: TaskId,
+        /// And all that it has submitted.
+        recursive: bool,
+    },
+    /// What is the value of this object of yours? Answered when there is one.
+    Resolve {
+        /// Which.
+        object: ObjectId,
+    },
+    /// The value.
+    Resolved {
+        /// Of which object.
+        object: ObjectId,
+        /// The value; references inside are granted.
+        value: Value,
+    },
+    /// I passed a reference to your object on to `borrower`, `count` times.
+    Lent {
+        /// Which.
+        object: ObjectId,
+        /// To whom.
+        borrower: ProcessId,
+        /// How often.
+        count: u32,
+    },
+    /// I give back `count` grants of your object.
+    GiveBack {
+        /// Which.
+        object: ObjectId,
+        /// How many.
+        count: u32,
+    },
+    /// Cancel the task that makes this object of yours.
+    CancelObject {
+        /// Which.
+        object: ObjectId,
+        /// Kill the worker when it does not stop.
+        force: bool,
+        /// Cancel what that task has submitted too.
+        recursive: bool,
+    },
+}
+
+const RUN: u8 = 1;
+const REPLY: u8 = 2;
+const RUN_AFTER: u8 = 3;
+const ITEM: u8 = 4;
+
+impl Peer {
+    /// Appends the message.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Peer::Run { lease, spec, resolved } => {
+                out.u8(RUN);
+                out.u64(lease.0);
+                spec.encode(out);
+                encode_values(resolved, out);
+            }
+            Peer::RunAfter { lease, spec, resolved, ahead } => {
+                out.u8(RUN_AFTER);
+                out.u64(lease.0);
+                spec.encode(out);
+                encode_values(resolved, out);
+                out.u32(ahead.len() as u32);
+                ahead.iter().for_each(|place| out.u32(*place));
+            }
+            Peer::Reply { task, attempt, values, duration_us } => {
+                out.u8(REPLY);
+                out.u128(task.raw());
+                out.u32(*attempt);
+                out.u32(*duration_us);
+                encode_values(values, out);
+            }
+            Peer::Item { task, attempt, index, value } => {
+                out.u8(ITEM);
+                out.u128(task.raw());
+                out.u32(*attempt);
+                out.u32(*index);
+                value.encode(out);
+            }
+            other => encode_control(other, out),
+        }
+    }
+
+    /// Reads a message.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        Self::decode_with(bytes, &mut Interned::default())
+    }
+
+    /// Reads one of a stream of messages.
+    pub fn decode_with(bytes: &[u8], interned: &mut Interned) -> Result<Self, Malformed> {
+        let mut from = Reader::new(bytes);
+        let message = match from.u8()? {
+            RUN => Peer::Run {
+                lease: LeaseId(from.u64()?),
+                spec: Arc::new(TaskSpec::decode_with(&mut from, interned)?),
+                resolved: decode_values(&mut from)?,
+            },
+            RUN_AFTER => {
+                let lease = LeaseId(from.u64()?);
+                let spec = Arc::new(TaskSpec::decode_with(&mut from, interned)?);
+                let resolved = decode_values(&mut from)?;
+                let n = from.count(4)?;
+                let ahead = (0..n).map(|_| from.u32()).collect::<Result<_, _>>()?;
+                Peer::RunAfter { lease, spec, resolved, ahead }
+            }
+            REPLY => {
+                let task = TaskId::from_raw(from.u128()?);
+                let (attempt, duration_us) = (from.u32()?, from.u32()?);
+                Peer::Reply { task, attempt, duration_us, values: decode_values(&mut from)? }
+            }
+            ITEM => {
+                let (task, attempt, index) = (TaskId::from_raw(from.u128()?), from.u32()?, from.u32()?);
+                Peer::Item { task, attempt, index, value: Value::decode(&mut from)? }
+            }
+            CONTROL => return decode_control(from.rest()),
+            _ => return Err(Malformed::Unknown("message kind")),
+        };
+        from.finish()?;
+        Ok(message)
+    }
+}

@@ -1,0 +1,249 @@
+//! What a process says to its node.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{CONTROL, RequestId, decode_control, encode_control};
+use crate::codec::Malformed;
+use crate::id::{ActorId, FunctionKey, LeaseId, ObjectId, ProcessId, TaskId};
+use crate::record::Record;
+use crate::resources::Resources;
+use crate::spec::{Interned, TaskSpec};
+use crate::value::{Location, Value};
+
+/// A process to its node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToNode {
+    /// The process has mapped everything and waits for work.
+    Hello,
+    /// An owner wants `count` leases of this shape in all (0 withdraws the wish). `depth` is the deepest task waiting.
+    WantLeases {
+        /// The owner's number for the shape.
+        pool: u32,
+        /// What one task needs.
+        resources: Resources,
+        /// What its process must look like.
+        environment: u64,
+        /// How many leases the owner can use beyond those it has.
+        count: u32,
+        /// Deeper tasks go first, since others wait for them.
+        depth: u32,
+    },
+    /// An owner gives a lease back.
+    ReturnLease {
+        /// Which.
+        lease: LeaseId,
+    },
+    /// The task that runs under this lease waits for something and gives its CPU back.
+    Blocked {
+        /// Which.
+        lease: LeaseId,
+    },
+    /// It runs on.
+    Unblocked {
+        /// Which.
+        lease: LeaseId,
+    },
+    /// Start an actor.
+    CreateActor {
+        /// The constructor's task.
+        spec: Arc<TaskSpec>,
+        /// Its arguments by reference.
+        resolved: Vec<Value>,
+    },
+    /// An actor's worker says how the constructor ended.
+    ActorConstructed {
+        /// Which.
+        actor: ActorId,
+        /// Unit bytes or a failure.
+        value: Value,
+    },
+    /// Tell me where this actor is, now and whenever that changes.
+    WatchActor {
+        /// Which.
+        actor: ActorId,
+    },
+    /// Nobody holds the actor any more: let it finish its calls and end.
+    ReleaseActor {
+        /// Which.
+        actor: ActorId,
+    },
+    /// End the actor now.
+    KillActor {
+        /// Which.
+        actor: ActorId,
+        /// Whether it may be started again.
+        restart: bool,
+    },
+    /// Which actor has this name?
+    FindActor {
+        /// Question number.
+        request: RequestId,
+        /// The name.
+        name: String,
+    },
+    /// I run a task again and am about to submit or put this: does it exist already?
+    Adopt {
+        /// Question number.
+        request: RequestId,
+        /// The task or the put's object; for a task, its first result.
+        object: ObjectId,
+        /// What I would make.
+        digest: u64,
+        /// I have the items below this one, when it is a stream.
+        items: u32,
+    },
+    /// I need a link to this process.
+    Connect {
+        /// Whom.
+        peer: ProcessId,
+    },
+    /// What is the value of this object, whose owner is dead?
+    Resolve {
+        /// Which.
+        object: ObjectId,
+    },
+    /// I hold `count` grants of this object, whose owner is dead. Sent before [`ToNode::Settled`].
+    Claim {
+        /// Which.
+        object: ObjectId,
+        /// Grants held; negative when some are given back.
+        count: i64,
+    },
+    /// I send `holder` a reference under the node's name, to an object that I have from the node or from a dead owner:
+    /// it holds it now, and gives it back by [`ToNode::Claim`].
+    ClaimFor {
+        /// Which.
+        object: ObjectId,
+        /// Who gets it.
+        holder: ProcessId,
+    },
+    /// The reference that `lender` claimed for me has come.
+    ClaimArrived {
+        /// Which.
+        object: ObjectId,
+        /// Who sent it.
+        lender: ProcessId,
+    },
+    /// I have dropped what the dead process had queued with me and claimed what I hold of its objects.
+    Settled {
+        /// The dead process.
+        dead: ProcessId,
+    },
+    /// I have read what had been sent to me when everybody knew of this death, and claimed what came in its name.
+    Flushed {
+        /// The dead process.
+        dead: ProcessId,
+    },
+    /// End this worker because its task was cancelled and did not stop.
+    KillWorker {
+        /// Which.
+        worker: ProcessId,
+        /// For whose sake.
+        task: TaskId,
+    },
+    /// What this process writes makes no sense.
+    PeerCorrupt {
+        /// Who.
+        peer: ProcessId,
+        /// What was wrong.
+        reason: String,
+    },
+    /// Room for an object of this size, please.
+    CreateObject {
+        /// Question number.
+        request: RequestId,
+        /// Size.
+        len: u64,
+    },
+    /// The writer gave up on an object.
+    AbortObject {
+        /// Where it would have been.
+        at: Location,
+    },
+    /// Nobody can ask for this object any more.
+    FreeObject {
+        /// Where it lies (or lay, before it was spilled).
+        at: Location,
+    },
+    /// The object moved: where is it now? Restores it when it was spilled.
+    Locate {
+        /// Question number.
+        request: RequestId,
+        /// Where it was.
+        at: Location,
+    },
+    /// Keep this code for whoever runs tasks of that function.
+    Publish {
+        /// Question number.
+        request: RequestId,
+        /// The hash of the code.
+        function: FunctionKey,
+        /// The code, in the front end's encoding.
+        code: Vec<u8>,
+    },
+    /// What is the code of this function?
+    Lookup {
+        /// Question number.
+        request: RequestId,
+        /// Which.
+        function: FunctionKey,
+    },
+    /// What is in the node's tables?
+    QueryState {
+        /// Question number.
+        request: RequestId,
+    },
+    /// What has the machine, and what of it is free?
+    QueryResources {
+        /// Question number.
+        request: RequestId,
+    },
+    /// Which names do actors have?
+    QueryNames {
+        /// Question number.
+        request: RequestId,
+    },
+    /// Why does this task not finish?
+    Explain {
+        /// Question number.
+        request: RequestId,
+        /// The task.
+        task: TaskId,
+    },
+    /// A function has run here as often as it may: give me no more tasks, and end me when I have and own nothing.
+    Spent,
+    /// The process ends in good order.
+    Goodbye,
+}
+
+/// One item of the ring from a process to its node: a record, or a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeBound {
+    /// Something for the ledger.
+    Record(Record),
+    /// Something for the node to do.
+    Request(ToNode),
+}
+
+impl NodeBound {
+    /// Appends a request. Records append themselves ([`Record::encode`]).
+    pub fn encode_request(request: &ToNode, out: &mut Vec<u8>) {
+        encode_control(request, out);
+    }
+
+    /// Reads an item.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        Self::decode_with(bytes, &mut Interned::default())
+    }
+
+    /// Reads one of a stream of items.
+    pub fn decode_with(bytes: &[u8], interned: &mut Interned) -> Result<Self, Malformed> {
+        match bytes.first() {
+            Some(&CONTROL) => Ok(NodeBound::Request(decode_control(&bytes[1..])?)),
+            Some(_) => Ok(NodeBound::Record(Record::decode_with(bytes, interned)?)),
+            None => Err(Malformed::Short),
+        }
+    }
+}
