@@ -298,6 +298,11 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Worker processes that the runtime of this process has now.
 pub fn worker_pids() -> Vec<i32> {
-    let state = bireme::state().unwrap();
-    state.workers.iter().filter(|worker| worker.pid > 0).map(|worker| worker.pid as i32).collect()
+    let mut pids = Vec::new();
+    // A worker can have run a task before its keeper's report of its birth is read.
+    eventually("the node knows the pids of its workers", || {
+        pids = bireme::state().unwrap().workers.iter().map(|worker| worker.pid as i32).collect();
+        pids.iter().all(|pid| *pid > 0)
+    });
+    pids
 }

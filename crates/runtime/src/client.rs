@@ -1,21 +1,28 @@
 //! What front ends call: submit, put, get, wait, cancel, actors, state.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use bireme_core::id::{ActorId, FunctionKey, ObjectId, TaskId, digest};
+use bireme_core::id::{ActorId, FunctionKey, ObjectId, ProcessId, TaskId, digest};
 use bireme_core::ledger::Snapshot;
+use bireme_core::ledger::snapshot::ResourcesRow;
 use bireme_core::message::{Adoption, FromNode, ToNode};
 use bireme_core::owner::Event;
-use bireme_core::spec::{ARGUMENT_REFS_MAX, ActorOptions, RETURNS_MAX, TaskKind, TaskOptions, TaskSpec};
+use bireme_core::resources::Resources;
+use bireme_core::spec::{
+    ACTOR_CONCURRENCY_MAX, ARGUMENT_REFS_MAX, ActorOptions, RETURNS_MAX, TaskKind, TaskOptions, TaskSpec,
+};
+use bireme_core::stream::Stream;
 use bireme_core::value::{Body, RefSpec, Value, digest_without_owners};
 
 use crate::config::Config;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::fetched::Fetched;
+use crate::forked::{check_forked, is_forked};
 use crate::function::Encoded;
+use crate::output::OutputLine;
 use crate::process::{self, Interest, Process, Waited, shut_down};
 use crate::reference::Ref;
 
@@ -23,8 +30,13 @@ use crate::reference::Ref;
 pub const TASKS_PENDING_MAX: usize = 10_000_000;
 /// Objects that one process may have open; a put beyond is refused.
 pub const OBJECTS_OPEN_MAX: usize = 100_000_000;
+/// Code that can be published under one key; larger is refused.
+pub const CODE_BYTES_MAX: usize = 64 << 20;
 /// How long an explanation may take before it is given up.
 const EXPLAIN_WAIT: Duration = Duration::from_secs(2);
+
+/// Items of a stream and their places.
+type Items = Vec<(u32, Value)>;
 
 /// The runtime of this program.
 #[derive(Clone)]
@@ -42,6 +54,8 @@ pub struct Submit {
     pub returns: u32,
     /// Function, constructor or method.
     pub target: Target,
+    /// Its items come one by one; the only result is the end of the stream.
+    pub stream: Option<Stream>,
     /// Arguments by reference.
     pub dependencies: Vec<Ref>,
     /// References inside argument values.
@@ -77,11 +91,12 @@ impl Runtime {
 
     /// The runtime of this program, when it is a driver that has started or a worker.
     pub fn current() -> Result<Self, Error> {
+        check_forked()?;
         let process = process::current().ok_or(Error::NotRunning("never started, or shut down"))?;
         Ok(Self { process })
     }
 
-    /// Ends the runtime and all its processes. A second time does nothing.
+    /// Ends the runtime and all its processes. A second time does nothing, and so does a fork.
     pub fn shutdown(&self) {
         Driver::shutdown(&self.process);
     }
@@ -118,6 +133,7 @@ impl Runtime {
             depth: 0,
             returns: request.returns,
             kind,
+            stream: request.stream,
             options: request.options,
             dependencies: request.dependencies.iter().map(Ref::spec).collect(),
             nested: request.nested,
@@ -148,6 +164,7 @@ impl Runtime {
         match self.process.wait_for(None, &Interest::Anything, room) {
             Waited::Got(()) | Waited::TimedOut => Ok(()),
             Waited::Over => Err(shut_down()),
+            Waited::Interrupted => Err(Error::Interrupted),
         }
     }
 
@@ -155,7 +172,7 @@ impl Runtime {
     fn adopt(&self, mut spec: TaskSpec) -> Result<(TaskId, Event), Error> {
         loop {
             let object = ObjectId::result(spec.id, 0);
-            let (adoption, attempt) = self.ask_adoption(object, spec.digest)?;
+            let (adoption, attempt, items) = self.ask_adoption(object, spec.digest)?;
             let event = match adoption {
                 Adoption::New => {
                     // Records of earlier runs must not be taken for this one's.
@@ -169,6 +186,11 @@ impl Runtime {
                     continue;
                 }
             };
+            if let Event::Submitted(spec) | Event::Adopted { spec, .. } = &event
+                && spec.stream.is_some()
+            {
+                self.process.own(Event::ItemsFound { task: spec.id, items });
+            }
             let id = match &event {
                 Event::Submitted(spec) | Event::Adopted { spec, .. } => spec.id,
                 _ => unreachable!("only these two are made above"),
@@ -177,10 +199,14 @@ impl Runtime {
         }
     }
 
-    fn ask_adoption(&self, object: ObjectId, digest: u64) -> Result<(Adoption, u32), Error> {
+    /// Whether an object exists; for a stream, with the items that it has.
+    fn ask_adoption(&self, object: ObjectId, digest: u64) -> Result<(Adoption, u32, Items), Error> {
         let request = self.process.request_id();
-        match self.process.ask(request, &ToNode::Adopt { request, object, digest })? {
-            FromNode::Adopted { adoption, attempt, .. } => Ok((adoption, attempt)),
+        match self.process.ask(request, &ToNode::Adopt { request, object, digest, items: 0 })? {
+            FromNode::Adopted { adoption, attempt, .. } => {
+                let items = self.process.lock().take_found(request);
+                Ok((adoption, attempt, items))
+            }
             _ => Err(Error::System { what: "adopting", reason: "the node answered something else".into() }),
         }
     }
@@ -206,7 +232,9 @@ impl Runtime {
         // A large value is named by its length only: hashing it would cost as much as storing it.
         let head = digest_without_owners(0, &value.head, &value.nested);
         let digest = match value.len() {
-            len if len <= bireme_core::value::INLINE_BYTES_MAX => head ^ digest(value.body()).rotate_left(1),
+            len if len <= bireme_core::value::INLINE_BYTES_MAX => {
+                value.parts().skip(1).fold(head, |all, part| all.rotate_left(1) ^ digest(part))
+            }
             len => head ^ len as u64,
         };
         if repeated {
@@ -252,6 +280,7 @@ impl Runtime {
         match waited {
             Waited::Got(value) => r.process().fetch(&value),
             Waited::Over => Err(shut_down()),
+            Waited::Interrupted => Err(Error::Interrupted),
             Waited::TimedOut => {
                 let waiting_for = self.explain(r).unwrap_or_else(|error| error.to_string());
                 Err(Error::Timeout { object, waited: timeout.unwrap_or_default(), waiting_for })
@@ -259,8 +288,35 @@ impl Runtime {
         }
     }
 
+    /// The bytes of an object, when there is a value already.
+    pub fn try_get(&self, r: &Ref) -> Result<Option<Fetched>, Error> {
+        self.check_refs([r])?;
+        match r.process().value_now(r.id()) {
+            Some(value) => r.process().fetch(&value).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether an object has a value; if not, the waker is woken when it has one, or when the runtime ends.
+    pub fn is_ready_or_wake(&self, r: &Ref, waker: &Waker) -> bool {
+        is_forked() || r.process().is_over() || r.process().value_or_wake(r.id(), waker).is_some()
+    }
+
+    /// Who this process is to the others.
+    pub fn process_id(&self) -> ProcessId {
+        self.process.me
+    }
+
+    /// Number of the job, which no other runtime of this machine has.
+    pub fn job(&self) -> u64 {
+        self.process.job
+    }
+
     /// The bytes of an object when there are any, else a promise to wake the task.
     pub fn poll(&self, r: &Ref, context: &mut Context<'_>) -> Poll<Result<Fetched, Error>> {
+        if let Err(error) = check_forked() {
+            return Poll::Ready(Err(error));
+        }
         let process = r.process();
         if process.is_over() {
             return Poll::Ready(Err(shut_down()));
@@ -281,34 +337,28 @@ impl Runtime {
         self.check_refs(refs.iter().copied())?;
         let objects: Vec<ObjectId> = refs.iter().map(|r| r.id()).collect();
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let mut asked = false;
         let mut flags = vec![false; objects.len()];
         let mut missing = count;
         let process = &self.process;
+        let mut seen = None;
         let waited = process.wait_for(deadline, &Interest::Objects(&objects), |inner| {
-            for (flag, object) in flags.iter_mut().zip(&objects) {
-                if !*flag && missing > 0 && inner.owner.value(object).is_some() {
-                    *flag = true;
-                    missing -= 1;
-                }
-            }
-            if missing > 0 && !std::mem::replace(&mut asked, true) {
-                for object in &objects {
-                    process.want(inner, *object);
-                }
+            // Between two looks something must have become ready, or a look is in vain.
+            if seen.replace(inner.readied) != Some(inner.readied) {
+                missing -= process.count_ready(inner, &objects, &mut flags, missing);
             }
             (missing == 0).then_some(())
         });
         match waited {
             Waited::Got(()) | Waited::TimedOut => Ok(flags),
             Waited::Over => Err(shut_down()),
+            Waited::Interrupted => Err(Error::Interrupted),
         }
     }
 
-    /// Cancels the task that makes this object. A finished task is left as it is.
-    pub fn cancel(&self, r: &Ref, force: bool) -> Result<(), Error> {
+    /// Cancels the task that makes this object, and with `recursive` what it has submitted. A finished task is left as it is.
+    pub fn cancel(&self, r: &Ref, force: bool, recursive: bool) -> Result<(), Error> {
         self.check_refs([r])?;
-        r.process().own(Event::Cancelled { object: r.id(), force });
+        r.process().own(Event::Cancelled { object: r.id(), force, recursive });
         r.process().doorbell.ring_self();
         Ok(())
     }
@@ -336,6 +386,31 @@ impl Runtime {
         }
     }
 
+    /// Keeps code for whoever runs tasks of this function; the key is the code's hash. Returns when the node has it.
+    pub fn publish(&self, function: FunctionKey, code: Vec<u8>) -> Result<(), Error> {
+        self.check_running()?;
+        if code.len() > CODE_BYTES_MAX {
+            let text =
+                format!("code of {} bytes is more than {CODE_BYTES_MAX}; pass large values as arguments", code.len());
+            return Err(Error::BadArgument(text));
+        }
+        let request = self.process.request_id();
+        match self.process.ask(request, &ToNode::Publish { request, function, code })? {
+            FromNode::Published { .. } => Ok(()),
+            _ => Err(Error::System { what: "publishing", reason: "the node answered something else".into() }),
+        }
+    }
+
+    /// The code that was published under this key.
+    pub fn lookup(&self, function: FunctionKey) -> Result<Option<Vec<u8>>, Error> {
+        self.check_running()?;
+        let request = self.process.request_id();
+        match self.process.ask(request, &ToNode::Lookup { request, function })? {
+            FromNode::Code { code, .. } => Ok(code),
+            _ => Err(Error::System { what: "looking code up", reason: "the node answered something else".into() }),
+        }
+    }
+
     /// What an object waits for, in words.
     pub fn explain(&self, r: &Ref) -> Result<String, Error> {
         self.check_refs([r])?;
@@ -348,6 +423,31 @@ impl Runtime {
         match process.ask_within(request, &question, EXPLAIN_WAIT)? {
             FromNode::Explained { text, .. } => Ok(text),
             _ => Err(Error::System { what: "explaining", reason: "the node answered something else".into() }),
+        }
+    }
+
+    /// The names that actors have, in order.
+    pub fn named_actors(&self) -> Result<Vec<String>, Error> {
+        self.check_running()?;
+        let request = self.process.request_id();
+        match self.process.ask(request, &ToNode::QueryNames { request })? {
+            FromNode::Names { names, .. } => Ok(names),
+            _ => Err(Error::System { what: "listing names", reason: "the node answered something else".into() }),
+        }
+    }
+
+    /// What the machine has and what of it is free: one small message, whatever else the node knows.
+    pub fn resources(&self) -> Result<(Resources, Resources), Error> {
+        self.resources_row().map(|row| (row.total, row.free))
+    }
+
+    /// The same with what is owed and how many wait.
+    pub fn resources_row(&self) -> Result<ResourcesRow, Error> {
+        self.check_running()?;
+        let request = self.process.request_id();
+        match self.process.ask(request, &ToNode::QueryResources { request })? {
+            FromNode::Resources { row, .. } => Ok(row),
+            _ => Err(Error::System { what: "asking for resources", reason: "the node answered something else".into() }),
         }
     }
 
@@ -365,6 +465,16 @@ impl Runtime {
         }
     }
 
+    /// The next lines that workers wrote, in a driver with [`Output::Lines`](crate::Output::Lines); to be called by one
+    /// thread. Waits until there are any: an empty list when the time is up, and `None` when the runtime is shut down
+    /// and everything was delivered.
+    pub fn next_output(&self, timeout: Option<Duration>) -> Option<Vec<OutputLine>> {
+        if is_forked() {
+            return None;
+        }
+        self.process.outputs()?.next(timeout)
+    }
+
     /// Whether the current task was asked to stop.
     pub fn is_cancelled(&self) -> bool {
         process::is_cancelled()
@@ -377,10 +487,12 @@ impl Runtime {
 
     /// A reference of a runtime that was shut down stays unusable, also when another one has started since.
     fn check_refs<'a>(&self, refs: impl IntoIterator<Item = &'a Ref>) -> Result<(), Error> {
+        check_forked()?;
         if refs.into_iter().any(|r| r.process().is_over()) { Err(shut_down()) } else { Ok(()) }
     }
 
-    fn check_running(&self) -> Result<(), Error> {
+    pub(crate) fn check_running(&self) -> Result<(), Error> {
+        check_forked()?;
         if self.process.is_over() { Err(shut_down()) } else { Ok(()) }
     }
 }
@@ -390,8 +502,20 @@ fn check_limits(request: &Submit) -> Result<(), Error> {
     if refs > ARGUMENT_REFS_MAX {
         return Err(Error::BadArgument(format!("{refs} references in one task are more than {ARGUMENT_REFS_MAX}")));
     }
+    if request.stream.is_some() && (request.returns != 1 || matches!(request.target, Target::Create(_))) {
+        let text = "a stream has one result, its end, and a constructor cannot stream";
+        return Err(Error::BadArgument(text.into()));
+    }
     if request.returns > RETURNS_MAX {
         return Err(Error::BadArgument(format!("{} results of one task are more than {RETURNS_MAX}", request.returns)));
+    }
+    if let Target::Create(options) = &request.target
+        && options.concurrency_max > ACTOR_CONCURRENCY_MAX
+    {
+        let asked = options.concurrency_max;
+        let text =
+            format!("{asked} calls at once in one actor are more than {ACTOR_CONCURRENCY_MAX}; make more actors");
+        return Err(Error::BadArgument(text));
     }
     Ok(())
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use bireme_core::node::GPUS_MAX;
 use bireme_core::resources::{Amount, CUSTOM_RESOURCES_MAX, Resources};
 
 use crate::error::Error;
+use crate::output::Output;
 
 /// Smallest arena that makes sense.
 pub const OBJECT_STORE_BYTES_MIN: u64 = 1 << 20;
@@ -37,6 +39,17 @@ pub struct Config {
     pub idle_worker_ms: u64,
     /// A cancelled task that does not stop within this time loses its worker.
     pub cancel_grace_ms: u64,
+    /// Where the output of workers goes.
+    pub output: Output,
+    /// Whether equal lines of several workers are shown as one with a count; for [`Output::Lines`].
+    pub output_dedup: bool,
+    /// Lines that one worker may write in a second before they are cut short, if there is a bound; for [`Output::Lines`].
+    pub output_rate_max: Option<u32>,
+    /// What workers are copies of, instead of this executable: a path and arguments. See [`crate::keeper::enter_from`].
+    pub worker_program: Option<Vec<std::ffi::OsString>>,
+    /// A folder that workers may make and fill; the keeper removes it at the end. They find its path in
+    /// [`crate::keeper::SCRATCH_VARIABLE`].
+    pub scratch_directory: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -54,6 +67,11 @@ impl Default for Config {
             threads_per_worker_max: 64,
             idle_worker_ms: 10_000,
             cancel_grace_ms: 1_000,
+            output: Output::default(),
+            output_dedup: true,
+            output_rate_max: Some(10_000),
+            worker_program: None,
+            scratch_directory: None,
         }
     }
 }
@@ -69,16 +87,15 @@ impl Config {
             let message = format!("{} named resources are more than {CUSTOM_RESOURCES_MAX}", self.resources.len());
             return Err(Error::BadArgument(message));
         }
+        let gpus = Amount::from_f64("gpus", self.gpus)?;
+        if gpus > Amount::whole(GPUS_MAX as u64) {
+            return Err(Error::BadArgument(format!("{gpus} GPUs are more than {GPUS_MAX}")));
+        }
         let mut custom = BTreeMap::new();
         for (name, amount) in &self.resources {
             custom.insert(name.clone(), Amount::from_f64(name, *amount)?);
         }
-        Ok(Resources {
-            cpus,
-            gpus: Amount::from_f64("gpus", self.gpus)?,
-            memory_bytes: self.memory_bytes.unwrap_or_else(machine_memory_bytes),
-            custom,
-        })
+        Ok(Resources { cpus, gpus, memory_bytes: self.memory_bytes.unwrap_or_else(machine_memory_bytes), custom })
     }
 
     /// The size of the arena, in whole pages.

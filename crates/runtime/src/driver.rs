@@ -12,6 +12,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::error::Error;
 use crate::node::{NodeStart, NodeThread};
+use crate::output::{Outputs, Throttle};
 use crate::process::{self, Process, Start, count_as_running};
 
 static NODE: Mutex<Option<NodeThread>> = Mutex::new(None);
@@ -21,6 +22,7 @@ pub(crate) struct Driver;
 
 impl Driver {
     pub(crate) fn start(config: Config) -> Result<Arc<Process>, Error> {
+        crate::forked::check_forked()?;
         let mut running = NODE.lock().unwrap_or_else(PoisonError::into_inner);
         if running.is_some() || process::current().is_some() {
             return Err(Error::AlreadyRunning);
@@ -36,6 +38,7 @@ impl Driver {
         let job = job_number();
         let slot = SlotId::new(ProcessId::DRIVER.slot as u16).expect("the driver's slot is in range");
         fabric.claim_slot(slot, std::process::id());
+        let outputs = Arc::new(Outputs::new(Throttle::new(config.output_dedup, config.output_rate_max)));
         let node = NodeThread::start(NodeStart {
             config: NodeConfig {
                 processes_max: config.workers_max,
@@ -48,6 +51,10 @@ impl Driver {
             fabric: fabric.clone(),
             arena: Arc::clone(&arena),
             table: Arc::clone(&table),
+            output: config.output,
+            outputs: Arc::clone(&outputs),
+            program: config.worker_program.clone(),
+            scratch: config.scratch_directory.clone(),
             spill: SpillOptions {
                 directory: config.spill_directory.clone().unwrap_or_else(std::env::temp_dir),
                 spill_bytes_max: config.spill_bytes_max,
@@ -64,6 +71,7 @@ impl Driver {
             spin: config.spin,
             owner: OwnerConfig { cancel_grace_us },
         })?;
+        process.take_outputs_from(outputs);
         process::set_current(Some(Arc::clone(&process)));
         count_as_running(&process);
         *running = Some(node);
@@ -71,6 +79,9 @@ impl Driver {
     }
 
     pub(crate) fn shutdown(process: &Arc<Process>) {
+        if crate::forked::is_forked() {
+            return;
+        }
         let node = NODE.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(node) = node else { return };
         process.end();

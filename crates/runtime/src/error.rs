@@ -30,6 +30,15 @@ pub enum Error {
     /// `init` was called twice.
     #[error("the runtime is running already; call `shutdown` before another `init`")]
     AlreadyRunning,
+    /// This process is a fork of one with a runtime, which has none of its threads and links.
+    #[error(
+        "this process was forked from a driver or worker and cannot use its runtime; start tasks instead of processes, or \
+         call `init` in a fresh process (multiprocessing: start method \"spawn\")"
+    )]
+    Forked,
+    /// A signal ended the wait of a thread that can be interrupted.
+    #[error("the wait was interrupted by a signal; what was waited for goes on")]
+    Interrupted,
     /// An amount of a resource makes no sense.
     #[error(transparent)]
     BadAmount(#[from] BadAmount),

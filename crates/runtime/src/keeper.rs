@@ -10,7 +10,9 @@
 //! | `role` | what a process started again is told |
 //! | `serve` | the keeper's loop |
 //! | `birth` | how a worker process comes to be |
-//! | `stderr` | worker output: passed on, and the last lines remembered |
+//! | `pipes`, `lines` | worker output: read, and cut into lines |
+//! | `stderr` | lines passed on to standard error, and the last ones remembered |
+//! | `outbox` | lines on their way to the node |
 //! | `memory` | was it the kernel's out-of-memory killer |
 //! | `descent` | the processes below the keeper |
 //! | `sys` | fork, posix_spawn, signals: all the unsafe code |
@@ -20,8 +22,11 @@
 
 mod birth;
 mod descent;
+mod lines;
 mod memory;
 mod message;
+mod outbox;
+mod pipes;
 mod role;
 mod serve;
 mod stderr;
@@ -29,13 +34,16 @@ mod stderr;
 #[allow(unsafe_code)]
 mod sys;
 
+pub use lines::OUTPUT_NAME_BYTES_MAX;
 pub use message::{
     Command, ExitKind, MESSAGE_BYTES_MAX, MessageError, PROTOCOL_VERSION, Report, Words, WorkerExit, decode, encode,
 };
+pub use outbox::OUTPUT_QUEUED_BYTES_MAX;
 pub use stderr::{STDERR_LINE_BYTES_MAX, STDERR_QUEUED_BYTES_MAX, STDERR_TAIL_BYTES_MAX, STDERR_TAIL_LINES_MAX};
-pub(crate) use sys::{environment_has, with_signals_blocked};
+pub(crate) use sys::{environment_has, on_fork, with_signals_blocked, with_signals_unblocked};
 
 use crate::entry;
+use crate::output::Output;
 use role::Role;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -45,6 +53,7 @@ use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -52,6 +61,8 @@ use std::time::Duration;
 pub const SHUTDOWN_WAIT: Duration = Duration::from_secs(5);
 /// Descriptors that can be handed to the keeper.
 pub const INHERITED_FDS_MAX: usize = 64;
+/// Where workers find the path of their scratch folder.
+pub const SCRATCH_VARIABLE: &str = "BIREME_SCRATCH";
 /// Exit code of a keeper or worker that could not begin.
 pub const EXIT_CODE_BROKEN: i32 = 70;
 
@@ -60,6 +71,12 @@ pub const EXIT_CODE_BROKEN: i32 = 70;
 pub struct StartOptions<'a> {
     /// Open descriptors by name (letters, digits, `-`, `_`): shared memory, eventfds, sockets.
     pub inherit: Vec<(&'a str, BorrowedFd<'a>)>,
+    /// Where the output of workers goes.
+    pub output: Output,
+    /// What to start instead of this executable: a path and arguments. It calls [`enter_from`] when it is ready.
+    pub program: Option<&'a [OsString]>,
+    /// A folder that workers may make and fill; the keeper removes it when it ends.
+    pub scratch: Option<&'a Path>,
 }
 
 /// What a worker process starts with.
@@ -71,6 +88,8 @@ pub struct WorkerStart {
     pub incarnation: u32,
     /// What the node said in [`Keeper::spawn`].
     pub words: Words,
+    /// Whether this process is a copy of the keeper, or was started anew.
+    pub forked: bool,
     /// The descriptors of [`StartOptions::inherit`].
     pub fds: Vec<(String, OwnedFd)>,
 }
@@ -159,18 +178,26 @@ impl Keeper {
             .map_err(failed("socketpair"))?;
         let fds = options.inherit.iter().map(|(name, fd)| ((*name).to_owned(), fd.as_raw_fd())).collect();
         let driver = rustix::process::getpid().as_raw_pid();
-        let role = Role::Keeper { socket: theirs.as_raw_fd(), driver, fds };
+        let role = Role::Keeper { socket: theirs.as_raw_fd(), driver, output: options.output, fds };
         let mut inherit: Vec<BorrowedFd<'_>> = options.inherit.iter().map(|(_, fd)| *fd).collect();
         inherit.push(theirs.as_fd());
+        let mut environment = environment_for(&role);
+        let scratch = options.scratch.map(|path| format!("{SCRATCH_VARIABLE}={}", path.display()));
+        environment.extend(scratch.and_then(|text| CString::new(text).ok()));
         let exec = sys::Exec {
-            name: own_name(),
-            environment: environment_for(&role),
+            path: options.program.and_then(|program| program.first()).and_then(as_c_string),
+            arguments: match options.program {
+                Some(program) => program.iter().filter_map(as_c_string).collect(),
+                None => vec![own_name()],
+            },
+            environment,
             inherit,
+            stdout: None,
             stderr: None,
             new_session: true,
         };
         let pid =
-            sys::exec_self(&exec).map_err(|source| KeeperError::System { step: "starting /proc/self/exe", source })?;
+            sys::exec_self(&exec).map_err(|source| KeeperError::System { step: "starting its program", source })?;
         let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
         Ok(Keeper { socket, process, pid: pid.as_raw_pid(), driver, ended: Mutex::new(None) })
     }
@@ -280,14 +307,24 @@ pub fn set_worker_main(main: fn(WorkerStart) -> !) {
     let _ = WORKER_MAIN.set(main);
 }
 
+/// Becomes what the environment says, in a program of another language: called by its zygote while it has one thread.
+/// Workers run `main`, which is told whether it is a copy of this process.
+pub fn enter_from(main: fn(WorkerStart) -> !) -> ! {
+    set_worker_main(main);
+    // The zygote's own arguments start it again when it cannot be copied.
+    let _ = ARGUMENTS.set(std::env::args_os().filter_map(|argument| as_c_string(&argument)).collect());
+    enter(entry::VARIABLE)
+}
+
 /// Becomes what the variable says, before `main`.
 pub(crate) fn enter(variable: &str) -> ! {
     let text = std::env::var(variable).unwrap_or_default();
     sys::set_environment(variable, None);
     let start = Role::from_text(&text).and_then(|role| match role {
-        Role::Keeper { socket, driver, fds } => serve::run(socket, driver, fds),
+        Role::Keeper { socket, driver, output, fds } => serve::run(socket, driver, output, fds),
         Role::Worker { slot, incarnation, words, keeper, fds } => {
-            birth::begin(keeper, WorkerStart { slot, incarnation, words, fds: Vec::new() }, fds).map(Some)
+            birth::begin(keeper, WorkerStart { slot, incarnation, words, forked: false, fds: Vec::new() }, fds)
+                .map(Some)
         }
     });
     match start {
@@ -295,7 +332,13 @@ pub(crate) fn enter(variable: &str) -> ! {
             Some(main) => main(start),
             None => crate::worker::run(start),
         },
-        Ok(None) => std::process::exit(0),
+        Ok(None) => {
+            if let Some(scratch) = std::env::var_os(SCRATCH_VARIABLE) {
+                // Often nobody made it.
+                let _ = std::fs::remove_dir_all(scratch);
+            }
+            std::process::exit(0)
+        }
         Err(reason) => {
             eprintln!("bireme: keeper: {reason}");
             std::process::exit(EXIT_CODE_BROKEN)
@@ -303,9 +346,19 @@ pub(crate) fn enter(variable: &str) -> ! {
     }
 }
 
+static ARGUMENTS: OnceLock<Vec<CString>> = OnceLock::new();
+
+/// What starts this process again.
+fn own_arguments() -> Vec<CString> {
+    ARGUMENTS.get().cloned().unwrap_or_else(|| vec![own_name()])
+}
+
 fn own_name() -> CString {
-    let name = std::env::args_os().next().map(OsString::into_vec);
-    name.and_then(|name| CString::new(name).ok()).unwrap_or_else(|| c"bireme".to_owned())
+    std::env::args_os().next().as_ref().and_then(as_c_string).unwrap_or_else(|| c"bireme".to_owned())
+}
+
+fn as_c_string(text: &OsString) -> Option<CString> {
+    CString::new(text.clone().into_vec()).ok()
 }
 
 /// This process's environment with the role added.

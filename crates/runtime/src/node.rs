@@ -27,6 +27,7 @@ use bireme_store::{Arena, SpillOptions, Table};
 use crate::clock;
 use crate::error::Error;
 use crate::keeper::{ExitKind, Keeper, Report, WorkerExit};
+use crate::output::{Output, OutputLine, Outputs};
 
 use links::Links;
 use objects::Objects;
@@ -52,6 +53,14 @@ pub struct NodeStart {
     pub table: Arc<Table>,
     /// Where to spill.
     pub spill: SpillOptions,
+    /// Where the output of workers goes.
+    pub output: Output,
+    /// Takes it when the driver's program wants lines.
+    pub outputs: Arc<Outputs>,
+    /// What workers are copies of, when not of this executable.
+    pub program: Option<Vec<std::ffi::OsString>>,
+    /// A folder that goes with the keeper.
+    pub scratch: Option<std::path::PathBuf>,
 }
 
 /// The node as its driver holds it.
@@ -70,8 +79,13 @@ impl NodeThread {
         let system =
             |what: &'static str| move |error: &dyn std::fmt::Display| Error::System { what, reason: error.to_string() };
         let inherit = vec![("fabric", start.fabric.fd()), ("arena", start.arena.fd()), ("table", start.table.fd())];
-        let keeper =
-            Keeper::start(crate::keeper::StartOptions { inherit }).map_err(|e| system("starting the keeper")(&e))?;
+        let keeper = Keeper::start(crate::keeper::StartOptions {
+            inherit,
+            program: start.program.as_deref(),
+            scratch: start.scratch.as_deref(),
+            output: start.output,
+        })
+        .map_err(|e| system("starting the keeper")(&e))?;
         let keeper = Arc::new(keeper);
         let slot = SlotId::new(0).expect("slot 0 is in range");
         start.fabric.claim_slot(slot, std::process::id());
@@ -96,7 +110,7 @@ impl NodeThread {
             effects: Vec::new(),
             late: Vec::new(),
         };
-        let reader = report_reader(&keeper, reports, &stop, doorbell.clone())?;
+        let reader = report_reader(&keeper, reports, start.outputs, &stop, doorbell.clone())?;
         let node = crate::thread::spawn("bireme-node", move || shell.run())?;
         Ok(Self { doorbell, stop, keeper, threads: vec![node, reader], rings })
     }
@@ -119,6 +133,7 @@ type Reports = Arc<Mutex<VecDeque<Report>>>;
 fn report_reader(
     keeper: &Arc<Keeper>,
     reports: Reports,
+    outputs: Arc<Outputs>,
     stop: &Arc<AtomicBool>,
     doorbell: Doorbell,
 ) -> Result<JoinHandle<()>, Error> {
@@ -126,11 +141,18 @@ fn report_reader(
     crate::thread::spawn("bireme-keeper", move || {
         loop {
             match keeper.read_report() {
+                Ok(Report::Output { pid, stream, name, text, .. }) => {
+                    let pid = pid.unsigned_abs();
+                    let line = |text: &str| OutputLine { pid, name: name.clone(), stream, text: text.to_owned() };
+                    outputs.push(text.split('\n').map(line));
+                }
+                Ok(Report::OutputDropped { lines }) => outputs.note_dropped(lines),
                 Ok(report) => {
                     reports.lock().unwrap_or_else(PoisonError::into_inner).push_back(report);
                     doorbell.ring_self();
                 }
                 Err(lost) => {
+                    outputs.close();
                     if !stop.load(Ordering::Acquire) {
                         eprintln!("bireme: {lost}; every worker is gone, and no task can run");
                     }
@@ -211,9 +233,12 @@ impl Shell {
                     self.step_at(Event::Recorded { process, record }, now);
                 }
                 // What is said about the tables is said of all rings, so it waits until they are read.
-                Ok(Some(NodeBound::Request(request @ (ToNode::Explain { .. } | ToNode::QueryState { .. })))) => {
-                    self.late.push((process, request));
-                }
+                Ok(Some(NodeBound::Request(
+                    request @ (ToNode::Explain { .. }
+                    | ToNode::QueryState { .. }
+                    | ToNode::QueryResources { .. }
+                    | ToNode::QueryNames { .. }),
+                ))) => self.late.push((process, request)),
                 Ok(Some(NodeBound::Request(request))) => self.step_at(Event::Requested { process, request }, now),
                 Ok(None) => return,
                 Err(reason) => {
@@ -241,9 +266,12 @@ impl Shell {
                     pid: 0,
                     cause,
                     stderr_tail: String::new(),
+                    memory_peak_bytes: 0,
                     culprit: None,
                 }));
             }
+            // Never among these: the reader has passed them on.
+            Report::Output { .. } | Report::OutputDropped { .. } => {}
             Report::Exited(exit) => {
                 let process = ProcessId { slot: exit.slot, incarnation: exit.incarnation };
                 self.drain(process);
@@ -328,14 +356,21 @@ fn death_of(process: ProcessId, exit: WorkerExit) -> Death {
         ExitKind::Signal(signal) => DeathCause::Signalled(signal),
         ExitKind::Exit(code) => DeathCause::Exited(code),
     };
-    Death { process, pid: exit.pid.unsigned_abs(), cause, stderr_tail: exit.stderr_tail, culprit: None }
+    Death {
+        process,
+        pid: exit.pid.unsigned_abs(),
+        cause,
+        stderr_tail: exit.stderr_tail,
+        memory_peak_bytes: exit.memory_peak_bytes,
+        culprit: None,
+    }
 }
 
 /// The values that a record brings into the ledger.
 fn values_of(record: &Record) -> &[Value] {
     match record {
         Record::Finished { values, .. } => values,
-        Record::Put { value, .. } => std::slice::from_ref(value),
+        Record::Put { value, .. } | Record::Yielded { value, .. } => std::slice::from_ref(value),
         Record::Submitted { .. } | Record::Started { .. } | Record::Freed { .. } | Record::Settled { .. } => &[],
     }
 }

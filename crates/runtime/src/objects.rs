@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use bireme_core::id::{ActorId, ObjectId};
 use bireme_core::message::{FromNode, Peer, ToNode};
-use bireme_core::owner::{ActorView, Event, TaskState};
+use bireme_core::owner::{ActorView, Event, Readiness, TaskState};
 use bireme_core::value::{Body, INLINE_BYTES_MAX, Location, RefSpec, Value};
 use bireme_store::{PinError, Sealed, UnsealedLocation};
 
@@ -31,9 +31,9 @@ impl Process {
     /// Turns an encoded value into one that can travel: small ones inline, large ones through the store.
     pub(crate) fn store_value(&self, encoded: &Encoded) -> Result<Value, Error> {
         let body = if encoded.len() <= INLINE_BYTES_MAX {
-            let bytes: Arc<[u8]> = match encoded.body() {
-                [] => Arc::from(&*encoded.head),
-                body => [&encoded.head, body].concat().into(),
+            let bytes: Arc<[u8]> = match (&encoded.body, encoded.tail.is_empty()) {
+                (None, true) => Arc::from(&*encoded.head),
+                _ => encoded.parts().collect::<Vec<_>>().concat().into(),
             };
             Body::Inline(bytes)
         } else {
@@ -52,8 +52,9 @@ impl Process {
         };
         let written = || {
             let mut writer = self.store.writer(UnsealedLocation(to_store(at)))?;
-            writer.copy_from(&encoded.head)?;
-            writer.copy_from(encoded.body())?;
+            for part in encoded.parts() {
+                writer.copy_from(part)?;
+            }
             writer.seal()
         };
         match written() {
@@ -90,6 +91,40 @@ impl Process {
     pub(crate) fn want(&self, inner: &mut Inner, object: ObjectId) {
         self.step_owner(inner, Event::Wanted(object));
         self.flush(inner);
+    }
+
+    /// Flags up to `most` more of the objects that have a value, from the front, and wants those before them that have none.
+    /// Gives how many were flagged.
+    pub(crate) fn count_ready(
+        &self,
+        inner: &mut Inner,
+        objects: &[ObjectId],
+        flags: &mut [bool],
+        most: usize,
+    ) -> usize {
+        let mut found = 0;
+        for (flag, object) in flags.iter_mut().zip(objects).filter(|(flag, _)| !**flag) {
+            match inner.owner.readiness(object) {
+                Readiness::Ready => {
+                    *flag = true;
+                    found += 1;
+                    if found == most {
+                        break;
+                    }
+                }
+                Readiness::Wanted => {}
+                Readiness::Idle => self.step_owner(inner, Event::Wanted(*object)),
+            }
+        }
+        self.flush(inner);
+        found
+    }
+
+    /// The value of an object, when it is there or has just come.
+    pub(crate) fn value_now(&self, object: ObjectId) -> Option<Value> {
+        let mut inner = self.lock();
+        self.look(&mut inner);
+        inner.owner.value(&object).cloned()
     }
 
     /// The value of an object, or a promise to wake.

@@ -9,34 +9,42 @@
 //! An executor that runs a stream of short tasks stays *present* on the doorbell while it runs, so that peers need no
 //! system call to feed it; the pump looks every [`wait::TICK`] whether it still makes progress and takes over when not.
 //!
-//! Files: `drain` reads what came, `act` carries effects out, `wait` blocks, `ask` puts questions to the node.
+//! Files: `drain` reads what came, `act` carries effects out, `wait` blocks, `interrupt` ends waits for a signal, `ask` puts
+//! questions to the node, `executors` keeps the books of the threads that run tasks.
 
 mod act;
 mod ask;
 mod drain;
+mod executors;
+mod interrupt;
 mod wait;
 
+pub use interrupt::{Interruptible, interruptible, set_cancel_hook, set_interrupt_check, wake_executors};
 pub(crate) use wait::{Interest, Waited, count_as_running};
+
+use executors::Executors;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::task::Waker;
 use std::thread::Thread;
 
 use bireme_core::failure::Failure;
 use bireme_core::id::{LeaseId, ObjectId, ProcessId, TaskId};
 use bireme_core::lane::Lane;
-use bireme_core::message::FromNode;
+use bireme_core::message::{FromNode, Peer};
 use bireme_core::owner::{self, Owner, OwnerConfig};
 use bireme_core::spec::{Interned, TaskSpec};
-use bireme_core::worker::{self, Execution, Worker};
+use bireme_core::value::Value;
+use bireme_core::worker::{self, Execution, Pace, Worker};
 use bireme_net::{Connection, Doorbell, Fabric, RingSpan, SlotId, SpinMode};
 use bireme_store::StoreClient;
 
 use crate::error::Error;
 use crate::link::{Incoming, Outgoing};
+use crate::output::Outputs;
 
 /// The node's place among a process's connections.
 pub const NODE_CONNECTION: u16 = 0;
@@ -75,6 +83,8 @@ pub struct Process {
     next_lane: AtomicU32,
     /// Set when the runtime is over; every wait ends with an error.
     over: AtomicBool,
+    /// What workers print, in a driver.
+    outputs: OnceLock<Arc<Outputs>>,
     /// Itself, for the threads that it starts.
     this: Weak<Process>,
 }
@@ -138,16 +148,16 @@ pub(crate) struct Inner {
     rested_at: u64,
     pump_ticks: bool,
     waiters: HashMap<ObjectId, Vec<Waiter>>,
+    /// Counts the objects that became ready while somebody wanted them.
+    pub(crate) readied: u64,
     /// Parked threads that could lead.
     followers: Vec<Thread>,
     answers: BTreeMap<u64, FromNode>,
-    executions: VecDeque<Execution>,
-    /// Executors that wait for something to run, leading or parked.
-    idle_executors: u32,
-    parked_executors: Vec<Thread>,
-    executors: u32,
-    /// The tasks that run here, and the flags by which they are asked to stop.
-    flags: Vec<(TaskId, Arc<AtomicBool>)>,
+    /// Items of streams that a repeated thread asks about, before the answer.
+    found: BTreeMap<u64, Vec<(u32, Value)>>,
+    /// What this process tells itself: an actor may call itself. Heard at the end of the turn.
+    to_self: VecDeque<Peer>,
+    executors: Executors,
     exit: bool,
     fail_point: Option<crate::fail_point::FailPoint>,
 }
@@ -155,6 +165,7 @@ pub(crate) struct Inner {
 impl Process {
     /// Brings a process to life: opens its node link and starts its pump.
     pub fn start(start: Start) -> Result<Arc<Self>, Error> {
+        crate::forked::watch_forks()?;
         let slot = u16::try_from(start.me.slot).ok().and_then(SlotId::new).ok_or(Error::System {
             what: "finding the process's slot",
             reason: format!("slot {} is out of range", start.me.slot),
@@ -190,13 +201,12 @@ impl Process {
             rested_at: 0,
             pump_ticks: false,
             waiters: HashMap::new(),
+            readied: 0,
             followers: Vec::new(),
             answers: BTreeMap::new(),
-            executions: VecDeque::new(),
-            idle_executors: 0,
-            parked_executors: Vec::new(),
-            executors: 0,
-            flags: Vec::new(),
+            found: BTreeMap::new(),
+            to_self: VecDeque::new(),
+            executors: Executors::default(),
             exit: false,
             fail_point: None,
         };
@@ -212,6 +222,7 @@ impl Process {
             next_request: AtomicU64::new(1),
             next_lane: AtomicU32::new(0),
             over: AtomicBool::new(false),
+            outputs: OnceLock::new(),
             this: this.clone(),
         });
         wait::start_pump(&process)?;
@@ -227,12 +238,18 @@ impl Process {
     #[inline]
     pub(crate) fn own(&self, event: owner::Event) -> Open {
         let mut inner = self.lock();
-        if inner.lead != Lead::Caller && self.doorbell.is_ready() {
-            self.drain(&mut inner);
-        }
+        self.look(&mut inner);
         self.step_owner(&mut inner, event);
         self.flush(&mut inner);
         Open { tasks: inner.owner.pending(), objects: inner.owner.object_count() }
+    }
+
+    /// Reads what came, unless a waiting thread does.
+    #[inline]
+    pub(crate) fn look(&self, inner: &mut Inner) {
+        if inner.lead != Lead::Caller && self.doorbell.is_ready() {
+            self.drain(inner);
+        }
     }
 
     /// The end: every wait returns, every later call is an error.
@@ -249,30 +266,20 @@ impl Process {
         self.doorbell.ring_self();
     }
 
-    /// The next execution for an executor that has just finished one. While the pump ticks, the executor stays present
-    /// on the doorbell, so that peers feed it without a system call.
-    pub(crate) fn next_execution(&self, inner: &mut Inner) -> Option<(Execution, Arc<AtomicBool>)> {
-        if inner.lead != Lead::Caller && self.doorbell.is_ready() {
-            self.drain(inner);
-        }
-        let next = inner.take_execution();
-        match (&next, inner.lead) {
-            (Some(_), Lead::Pump) if inner.pump_ticks => {
-                inner.lead = Lead::Executor;
-                self.doorbell.enter_caller();
-            }
-            (None, Lead::Executor) => {
-                inner.lead = Lead::Pump;
-                self.doorbell.leave_caller();
-            }
-            _ => {}
-        }
-        next
-    }
-
     /// Itself, while it lives.
     pub(crate) fn this(&self) -> Option<Arc<Process>> {
         self.this.upgrade()
+    }
+
+    /// Where the lines of workers come from.
+    pub(crate) fn take_outputs_from(&self, outputs: Arc<Outputs>) {
+        // A process is started once, and so is its node.
+        let _ = self.outputs.set(outputs);
+    }
+
+    /// What workers print; none in a worker.
+    pub(crate) fn outputs(&self) -> Option<&Outputs> {
+        self.outputs.get().map(|outputs| &**outputs)
     }
 
     /// Whether the runtime is over.
@@ -296,6 +303,7 @@ impl Process {
                     lane: Lane::new(root, number, 0, false),
                     seat: None,
                     flag: None,
+                    gpus: Vec::new(),
                 });
             }
             let context = context.as_mut().expect("a context was just made");
@@ -305,40 +313,19 @@ impl Process {
 }
 
 impl Inner {
-    /// One more executor, which is about to wait for work.
-    pub(crate) fn begin_executor(&mut self) {
-        self.executors += 1;
-        self.idle_executors += 1;
+    /// The items that came before the answer to this question.
+    pub(crate) fn take_found(&mut self, request: u64) -> Vec<(u32, Value)> {
+        self.found.remove(&request).unwrap_or_default()
     }
 
-    /// An executor could not be started.
-    pub(crate) fn end_executor(&mut self) {
-        self.executors -= 1;
-        self.idle_executors -= 1;
+    /// How the streaming task may go on; none when it does not run here.
+    pub(crate) fn pace(&self, task: &TaskId) -> Option<Pace> {
+        self.worker.pace(task)
     }
 
-    /// Wakes a parked executor for a queued execution. True when a new one has to be started.
-    pub(crate) fn executor_needed(&mut self, executors_max: u32) -> bool {
-        if let Some(parked) = self.parked_executors.pop() {
-            parked.unpark();
-        }
-        self.executions.len() > self.idle_executors as usize && self.executors < executors_max
-    }
-
-    /// Takes the next execution for an idle executor, with the flag by which it can be asked to stop.
-    pub(crate) fn take_execution(&mut self) -> Option<(Execution, Arc<AtomicBool>)> {
-        let execution = self.executions.pop_front()?;
-        self.idle_executors -= 1;
-        let flag = Arc::new(AtomicBool::new(false));
-        self.flags.push((execution.spec.id, Arc::clone(&flag)));
-        Some((execution, flag))
-    }
-
-    /// An executor has finished a task and is about to look for another.
-    pub(crate) fn end_task(&mut self, task: &TaskId) {
-        self.flags.retain(|(running, _)| running != task);
-        self.progress += 1;
-        self.idle_executors += 1;
+    /// Nobody waits for this any more.
+    pub(crate) fn forget_waiters(&mut self, object: &ObjectId) {
+        self.waiters.remove(object);
     }
 
     pub(crate) fn add_waker(&mut self, object: ObjectId, waker: &Waker) {
@@ -347,6 +334,11 @@ impl Inner {
         if !waiters.iter().any(known) {
             waiters.push(Waiter::Task(waker.clone()));
         }
+    }
+
+    /// The actor that lives in this process.
+    pub(crate) fn hosted(&self) -> Option<&worker::Hosted> {
+        self.worker.hosted()
     }
 
     /// The arguments of a task that have no value, by name.
@@ -373,6 +365,8 @@ pub(crate) struct Context {
     /// The lease of the task that this thread runs.
     seat: Option<LeaseId>,
     flag: Option<Arc<AtomicBool>>,
+    /// The GPUs of that task.
+    gpus: Vec<u32>,
 }
 
 thread_local! {
@@ -383,15 +377,16 @@ thread_local! {
 pub(crate) fn in_task<R>(
     process: &Process,
     execution: &Execution,
-    flag: Arc<AtomicBool>,
+    flag: &Arc<AtomicBool>,
     body: impl FnOnce() -> R,
 ) -> R {
     let spec = &execution.spec;
     let context = Context {
         process: (process.job, process.me),
-        lane: Lane::new(spec.id, 0, spec.depth, spec.attempt > 0),
+        lane: Lane::new(spec.id, execution.lane, spec.depth, spec.attempt > 0),
         seat: Some(execution.lease),
-        flag: Some(flag),
+        flag: Some(Arc::clone(flag)),
+        gpus: execution.gpus.clone(),
     };
     CONTEXT.with_borrow_mut(|slot| *slot = Some(context));
     let result = body();
@@ -399,11 +394,21 @@ pub(crate) fn in_task<R>(
     result
 }
 
+/// Puts a context under the current thread and gives back the one that was there.
+pub(crate) fn swap_context(context: Option<Context>) -> Option<Context> {
+    CONTEXT.with_borrow_mut(|slot| std::mem::replace(slot, context))
+}
+
 /// Whether the current thread's task was asked to stop.
 pub(crate) fn is_cancelled() -> bool {
     CONTEXT.with_borrow(|context| {
         context.as_ref().and_then(|c| c.flag.as_ref()).is_some_and(|flag| flag.load(Ordering::Acquire))
     })
+}
+
+/// The GPUs of the current thread's task, when it runs one.
+pub(crate) fn gpu_indices() -> Option<Vec<u32>> {
+    CONTEXT.with_borrow(|context| context.as_ref().filter(|c| c.seat.is_some()).map(|c| c.gpus.clone()))
 }
 
 fn current_seat() -> Option<LeaseId> {
@@ -414,7 +419,8 @@ static CURRENT: RwLock<Option<Arc<Process>>> = RwLock::new(None);
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    static CACHED: RefCell<(u64, Option<Arc<Process>>)> = const { RefCell::new((u64::MAX, None)) };
+    // Weak: a thread that never asks again must not keep the shared memory of a runtime that is over.
+    static CACHED: RefCell<(u64, Weak<Process>)> = const { RefCell::new((u64::MAX, Weak::new())) };
 }
 
 /// The process that this program is, once it has started.
@@ -423,10 +429,10 @@ pub(crate) fn current() -> Option<Arc<Process>> {
     let generation = GENERATION.load(Ordering::Acquire);
     CACHED.with_borrow_mut(|cached| {
         if cached.0 != generation {
-            let process = CURRENT.read().unwrap_or_else(PoisonError::into_inner).clone();
-            *cached = (generation, process);
+            let process = CURRENT.read().unwrap_or_else(PoisonError::into_inner);
+            *cached = (generation, process.as_ref().map(Arc::downgrade).unwrap_or_default());
         }
-        cached.1.clone()
+        cached.1.upgrade()
     })
 }
 

@@ -7,6 +7,7 @@ use bireme_core::owner::Event;
 use bireme_core::value::RefSpec;
 
 use crate::error::Error;
+use crate::forked::{check_forked, is_forked};
 use crate::process::{self, Process};
 
 /// A handle of an object. Clones share it; dropping the last one gives the object back.
@@ -25,8 +26,14 @@ impl Ref {
         Self(Arc::new(Inner { spec, process: Arc::clone(process) }))
     }
 
+    /// The same for an object that another process may own.
+    pub(crate) fn counted_as(process: &Arc<Process>, spec: RefSpec) -> Self {
+        Self(Arc::new(Inner { spec, process: Arc::clone(process) }))
+    }
+
     /// A handle for a reference that came out of bytes.
     pub fn adopt(spec: RefSpec) -> Result<Self, Error> {
+        check_forked()?;
         let process = process::current().ok_or(Error::NotRunning("a reference was decoded outside of it"))?;
         process.own(Event::RefAdded(spec));
         Ok(Self(Arc::new(Inner { spec, process })))
@@ -49,7 +56,8 @@ impl Ref {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !self.process.is_over() {
+        // A fork's handles are copies: only the original counts.
+        if !is_forked() && !self.process.is_over() {
             self.process.own(Event::RefDropped(self.spec.object));
         }
     }

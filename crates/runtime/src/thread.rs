@@ -1,6 +1,7 @@
 //! Threads of the runtime: named, with small stacks where that suffices, and with all signals blocked, so that the
 //! user's handlers run on the user's threads.
 
+use std::cell::Cell;
 use std::thread::{Builder, JoinHandle};
 
 use crate::error::Error;
@@ -9,9 +10,22 @@ use crate::keeper::with_signals_blocked;
 /// Stack of a thread that runs no user code.
 const STACK_BYTES: usize = 512 << 10;
 
+thread_local! {
+    static OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the current thread belongs to the runtime and must never run the user's code or wait for it.
+pub fn is_runtime_thread() -> bool {
+    OURS.get()
+}
+
 /// Starts a thread that runs no user code.
 pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
     let builder = Builder::new().name(name.to_owned()).stack_size(STACK_BYTES);
+    let body = move || {
+        OURS.set(true);
+        body();
+    };
     with_signals_blocked(|| builder.spawn(body))
         .map_err(|error| Error::System { what: "starting a thread", reason: error.to_string() })
 }

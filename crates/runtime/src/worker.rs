@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bireme_core::failure::Failure;
@@ -20,10 +21,11 @@ use bireme_store::{Arena, ProcessSlot, StoreClient, Table};
 
 use crate::error::Error;
 use crate::fail_point::FailPoint;
-use crate::function::{Encoded, Function, Invocation};
-use crate::keeper::{EXIT_CODE_BROKEN, WorkerStart};
+use crate::function::{Encoded, Function, Invocation, interpreter};
+use crate::keeper::{EXIT_CODE_BROKEN, WorkerStart, with_signals_unblocked};
 use crate::link::{LEDGER_RING_BYTES, NOTICE_RING_BYTES};
 use crate::process::{self, Inner, Interest, Process, Start, Waited, count_as_running, in_task};
+use crate::ticket::Deferral;
 
 /// Executor threads of one process, at most; the node opens no more seats than this.
 const EXECUTORS_MAX: u32 = 4_096;
@@ -32,7 +34,7 @@ const EXECUTORS_MAX: u32 = 4_096;
 pub fn run(start: WorkerStart) -> ! {
     match begin(start) {
         Ok(process) => {
-            execute_forever(&process);
+            run_executor(&process);
             std::process::exit(0)
         }
         Err(error) => {
@@ -43,6 +45,7 @@ pub fn run(start: WorkerStart) -> ! {
 }
 
 fn begin(mut start: WorkerStart) -> Result<Arc<Process>, Error> {
+    crate::forked::become_original();
     let broken = |what: &'static str| move |reason: String| Error::System { what, reason };
     let mut take = |name: &str| start.take(name).ok_or_else(|| broken("taking over shared memory")(name.to_owned()));
     let fabric = Fabric::from_fd(take("fabric")?).map_err(|e| broken("mapping the fabric")(e.to_string()))?;
@@ -73,6 +76,13 @@ fn begin(mut start: WorkerStart) -> Result<Arc<Process>, Error> {
 
 /// The process ends in good order: everything that it wrote is with its node.
 pub(crate) fn leave(process: &Process) -> ! {
+    if let Some(interpreter) = interpreter() {
+        // On another thread: the calling one may be the pump, which no user code may run on.
+        let last = std::thread::Builder::new().name("bireme-last".into()).stack_size(8 << 20);
+        let joined = last.spawn(|| interpreter.before_exit()).map(std::thread::JoinHandle::join);
+        // A panic was printed, and without a thread there is nothing to run.
+        drop(joined);
+    }
     process.tell(&ToNode::Goodbye);
     std::process::exit(0)
 }
@@ -85,10 +95,18 @@ pub(crate) fn call_executor(process: &Process, inner: &mut Inner) {
         inner.begin_executor();
         // Stack as the main thread's: user code runs here.
         let builder = std::thread::Builder::new().name("bireme-executor".into()).stack_size(8 << 20);
-        let spawned = builder.spawn(move || execute_forever(&process));
+        let spawned = with_signals_unblocked(|| builder.spawn(move || run_executor(&process)));
         if spawned.is_err() {
             inner.end_executor();
         }
+    }
+}
+
+/// An executor's life, inside the interpreter if there is one.
+fn run_executor(process: &Arc<Process>) {
+    match interpreter() {
+        Some(interpreter) => interpreter.on_thread(&mut || execute_forever(process)),
+        None => execute_forever(process),
     }
 }
 
@@ -100,17 +118,24 @@ fn execute_forever(process: &Arc<Process>) {
         let waited = process.wait_for(None, &Interest::Executions, Inner::take_execution);
         let (mut execution, mut flag) = match waited {
             Waited::Got(taken) => taken,
+            // Whatever the check did, there is nothing here to interrupt.
+            Waited::Interrupted => continue,
             Waited::TimedOut | Waited::Over => return,
         };
         loop {
             // The outputs keep the references inside them until the worker has lent these to whom the results go to.
-            let (values, _outputs) = in_task(process, &execution, flag, || run_one(process, &execution));
+            let (values, _outputs) = in_task(process, &execution, &flag, || run_one(process, &execution, &flag));
             let (lease, task) = (execution.lease, execution.spec.id);
             let mut inner = process.lock();
-            inner.end_task(&task);
-            process.step_worker(&mut inner, Event::Finished { lease, task, values });
-            process.flush(&mut inner);
-            match process.next_execution(&mut inner) {
+            inner.free_executor();
+            if let Some(values) = values {
+                inner.end_task(&task);
+                process.step_worker(&mut inner, Event::Finished { lease, task, values });
+                process.flush(&mut inner);
+            }
+            let next = process.next_execution(&mut inner);
+            process.wake_leader(&inner);
+            match next {
                 Some(next) => (execution, flag) = next,
                 None => break,
             }
@@ -118,27 +143,52 @@ fn execute_forever(process: &Arc<Process>) {
     }
 }
 
-fn run_one(process: &Process, execution: &Execution) -> (Vec<Value>, Vec<Encoded>) {
-    let spec = &execution.spec;
-    match invoke(process, execution) {
-        Ok(results) => results,
-        Err(failure) => (vec![Value::failed(failure); spec.returns.max(1) as usize], Vec::new()),
+/// The values of a task, with the outputs that they come from. No values: its end is left to whoever has its ticket.
+type Ran = (Option<Vec<Value>>, Vec<Encoded>);
+
+fn run_one(process: &Arc<Process>, execution: &Execution, flag: &Arc<AtomicBool>) -> Ran {
+    let mut taken = None;
+    let ran = invoke(process, execution, flag, &mut taken);
+    match (ran, taken) {
+        (Ok(_), Some(_ticket)) => (None, Vec::new()),
+        // The function gave its task away and failed: whoever is first ends it.
+        (Err(_), Some(ended)) if ended.swap(true, Ordering::AcqRel) => (None, Vec::new()),
+        // A cancelled task may meet the end of its children first, or fail while it cleans up: it was cancelled all the same.
+        (Err(_), _) if flag.load(Ordering::Acquire) => {
+            (Some(failed(execution, &Failure::Cancelled { task: execution.spec.id })), Vec::new())
+        }
+        (Err(failure), _) => (Some(failed(execution, &failure)), Vec::new()),
+        (Ok((values, outputs)), None) => (Some(values), outputs),
     }
 }
 
-/// The state of the actor that this process hosts.
+/// What all results of a task are when it failed.
+pub(crate) fn failed(execution: &Execution, failure: &Failure) -> Vec<Value> {
+    vec![Value::failed(failure.clone()); execution.spec.returns.max(1) as usize]
+}
+
+/// The state of the actor that this process hosts. A method of the Rust front end has it to itself (`&mut self`), so
+/// those actors run one call at a time; an interpreter that runs several keeps the state of its actors itself.
 static ACTOR: Mutex<Option<Box<dyn Any + Send>>> = Mutex::new(None);
 
-fn invoke(process: &Process, execution: &Execution) -> Result<(Vec<Value>, Vec<Encoded>), Failure> {
+fn invoke(
+    process: &Arc<Process>,
+    execution: &Execution,
+    flag: &Arc<AtomicBool>,
+    taken: &mut Option<Arc<AtomicBool>>,
+) -> Result<(Vec<Value>, Vec<Encoded>), Failure> {
     let spec = &execution.spec;
     let name = spec.options.name.as_str();
-    let function =
-        Function::find(spec.function).ok_or_else(|| Failure::UnknownFunction { task: spec.id, name: name.into() })?;
+    let function = Function::find(spec.function);
+    if function.is_none() && interpreter().is_none() {
+        return Err(Failure::UnknownFunction { task: spec.id, name: name.into() });
+    }
     let resolved = execution.resolved.iter().map(|value| process.fetch(value)).collect::<Result<Vec<_>, _>>();
     let resolved = resolved.map_err(|error| as_failure(&error, execution))?;
     let stateless = matches!(spec.kind, bireme_core::spec::TaskKind::Plain);
     let mut actor = if stateless { None } else { take_actor() };
     let mut invocation = Invocation {
+        spec,
         task: spec.id,
         name,
         payload: &spec.payload,
@@ -146,10 +196,16 @@ fn invoke(process: &Process, execution: &Execution) -> Result<(Vec<Value>, Vec<E
         returns: spec.returns,
         actor: &mut actor,
         outputs: Vec::new(),
+        deferral: Deferral { process, execution, flag, taken: None },
     };
-    let ran = std::panic::catch_unwind(AssertUnwindSafe(|| (function.run)(&mut invocation)));
+    let ran = std::panic::catch_unwind(AssertUnwindSafe(|| match (function, interpreter()) {
+        (Some(function), _) => (function.run)(&mut invocation),
+        (None, Some(interpreter)) => interpreter.run(&mut invocation),
+        (None, None) => unreachable!("one of the two was found above"),
+    }));
     let outputs = std::mem::take(&mut invocation.outputs);
-    if !stateless {
+    *taken = invocation.deferral.taken.take();
+    if actor.is_some() {
         *ACTOR.lock().unwrap_or_else(PoisonError::into_inner) = actor;
     }
     match ran {
@@ -169,7 +225,7 @@ fn take_actor() -> Option<Box<dyn Any + Send>> {
     ACTOR.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-fn as_failure(error: &Error, execution: &Execution) -> Failure {
+pub(crate) fn as_failure(error: &Error, execution: &Execution) -> Failure {
     match error {
         Error::Failed(failure) => (**failure).clone(),
         Error::StoreFull(reason) => Failure::StoreFull { reason: reason.clone() },

@@ -230,10 +230,11 @@ fn a_kill_from_outside_is_not_called_out_of_memory() {
 fn a_worker_gets_the_descriptors_by_name() {
     let mut gift = std::fs::File::from(memfd_create("gift", MemfdFlags::CLOEXEC).unwrap());
     gift.write_all(b"hello").unwrap();
-    let keeper = Keeper::start(StartOptions { inherit: vec![("gift", gift.as_fd())] }).unwrap();
+    let keeper =
+        Keeper::start(StartOptions { inherit: vec![("gift", gift.as_fd())], ..StartOptions::default() }).unwrap();
     spawned(&keeper, READS_GIFT, 1);
     assert_eq!(exited(&keeper).stderr_tail, "hello bireme-worker true");
-    let bad = Keeper::start(StartOptions { inherit: vec![("a=b", gift.as_fd())] });
+    let bad = Keeper::start(StartOptions { inherit: vec![("a=b", gift.as_fd())], ..StartOptions::default() });
     assert!(matches!(bad, Err(KeeperError::BadName(name)) if name == "a=b"));
 }
 

@@ -23,6 +23,7 @@
 mod stream;
 
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -52,7 +53,9 @@ enum Cold {
 
 /// How many threads a copy uses unless told otherwise.
 pub(crate) fn threads_default() -> usize {
-    thread::available_parallelism().map_or(1, |threads| threads.get().min(THREADS_MAX))
+    // Asked once: the answer is read from files of the control group, which takes longer than a small copy.
+    static THREADS: OnceLock<usize> = OnceLock::new();
+    *THREADS.get_or_init(|| thread::available_parallelism().map_or(1, |threads| threads.get().min(THREADS_MAX)))
 }
 
 /// The source of a copy, as an address that may go to other threads: `first` is the byte for arena offset `base`.

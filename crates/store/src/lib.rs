@@ -32,6 +32,7 @@ pub use alloc::{Allocation, Allocator};
 pub use arena::{Arena, ArenaError, POPULATE_STEP_BYTES};
 pub use client::{PinError, StoreClient, WriteError};
 pub use object::{LOCATION_BYTES, Location, LocationError, Pinned, Sealed, Unsealed, UnsealedLocation};
+pub use pin::{disown_pins, own_pins};
 pub use server::{FreeOutcome, Stats, Store, StoreError};
 pub use spill::{RestoreDone, RestoreError, RestoreJob, SpillDone, SpillError, SpillJob, SpillOptions, SpillTicket};
 pub use table::{EntryState, OBJECTS_MAX, PROCESSES_MAX, ProcessSlot, Table};

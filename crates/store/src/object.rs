@@ -176,7 +176,9 @@ impl Unsealed {
 
 impl Drop for Unsealed {
     fn drop(&mut self) {
-        if let Some(word) = self.client.pin_word(self.location.entry) {
+        if pin::are_own()
+            && let Some(word) = self.client.pin_word(self.location.entry)
+        {
             pin::release(word);
         }
     }
@@ -218,7 +220,9 @@ impl Deref for Pinned {
 
 impl Clone for Pinned {
     fn clone(&self) -> Self {
-        if let Some(word) = self.client.pin_word(self.location.entry) {
+        if pin::are_own()
+            && let Some(word) = self.client.pin_word(self.location.entry)
+        {
             pin::acquire_again(word);
         }
         Self { client: self.client.clone(), location: self.location, start: self.start }
@@ -227,7 +231,9 @@ impl Clone for Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        if let Some(word) = self.client.pin_word(self.location.entry) {
+        if pin::are_own()
+            && let Some(word) = self.client.pin_word(self.location.entry)
+        {
             pin::release(word);
         }
     }

@@ -9,6 +9,8 @@
 //!
 //! A failed attempt raises a count for a moment. The node may take that for a pin and try again later: harmless.
 
+use std::sync::atomic::AtomicBool;
+
 use crate::sync::{AtomicU32, Ordering, fence};
 use crate::table::{Entry, EntryState};
 
@@ -52,6 +54,26 @@ pub(crate) fn acquire(
 pub(crate) fn acquire_again(word: &AtomicU32) {
     // Relaxed: the pin that is held keeps the object; as with `Arc`, an overflow is stopped before it can wrap.
     assert!(word.fetch_add(1, Ordering::Relaxed) < PINS_MAX, "one process pinned one object 2^31 times");
+}
+
+/// Whether the pins of this process are those of the process that it was forked from.
+static DISOWNED: AtomicBool = AtomicBool::new(false);
+
+/// To be called in a fork: its views are copies, and dropping or cloning them must not change the original's counts.
+/// They stay readable for as long as the original keeps its own.
+pub fn disown_pins() {
+    // Relaxed, here and below: a fork has one thread.
+    DISOWNED.store(true, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// To be called in a fork that is given a slot of its own, before its first pin.
+pub fn own_pins() {
+    DISOWNED.store(false, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Whether views of this process hold pins of its own.
+pub(crate) fn are_own() -> bool {
+    !DISOWNED.load(std::sync::atomic::Ordering::Relaxed)
 }
 
 /// Gives a pin back.

@@ -5,9 +5,11 @@
 //! apart by name and tag.
 
 use super::descent::{WORKER_TAG, own_threads};
+use super::pipes::Pipes;
 use super::role::{NamedFds, Role};
 use super::sys::{self, Exec, Forked};
-use super::{Words, WorkerStart, environment_for, own_name};
+use super::{Words, WorkerStart, environment_for, own_arguments};
+use crate::output::Output;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal, setpgid};
 use std::fs;
@@ -19,22 +21,32 @@ const OOM_SCORE_MAX: i32 = 1000;
 
 /// Which side of a birth this is.
 pub(super) enum Born {
-    /// The keeper: the new process, and the end of the pipe that reads its standard error.
-    Worker { pid: Pid, stderr: OwnedFd },
+    /// The keeper: the new process and its output.
+    Worker { pid: Pid, pipes: Pipes },
     /// The new process; everything of the keeper's is to be dropped.
     Me,
 }
 
 /// Makes a worker process.
-pub(super) fn give_birth(slot: u32, incarnation: u32, words: Words, fds: &[(String, OwnedFd)]) -> Result<Born, String> {
-    let (stderr, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| format!("pipe: {error}"))?;
-    rustix::fs::fcntl_setfl(&stderr, rustix::fs::OFlags::NONBLOCK).map_err(|error| format!("fcntl: {error}"))?;
+pub(super) fn give_birth(
+    (slot, incarnation, words): (u32, u32, Words),
+    output: Output,
+    fds: &[(String, OwnedFd)],
+) -> Result<Born, String> {
+    let (stderr, their_stderr) = pipe()?;
+    let (stdout, their_stdout) = match output {
+        Output::Inherit => (None, None),
+        Output::Lines | Output::Silent => pipe().map(|(ours, theirs)| (Some(ours), Some(theirs)))?,
+    };
     let keeper = getpid();
     let pid = if own_threads() == Some(1) {
         match sys::fork().map_err(|error| format!("fork: {error}"))? {
             Forked::Parent(pid) => pid,
             Forked::Child => {
-                sys::replace_stderr(theirs.as_fd());
+                if let Some(stdout) = &their_stdout {
+                    sys::replace_stdout(stdout.as_fd());
+                }
+                sys::replace_stderr(their_stderr.as_fd());
                 prepare(slot, incarnation, keeper.as_raw_pid());
                 return Ok(Born::Me);
             }
@@ -43,17 +55,26 @@ pub(super) fn give_birth(slot: u32, incarnation: u32, words: Words, fds: &[(Stri
         let named: NamedFds = fds.iter().map(|(name, fd)| (name.clone(), fd.as_raw_fd())).collect();
         let role = Role::Worker { slot, incarnation, words, keeper: keeper.as_raw_pid(), fds: named };
         let exec = Exec {
-            name: own_name(),
+            path: None,
+            arguments: own_arguments(),
             environment: environment_for(&role),
             inherit: fds.iter().map(|(_, fd)| fd.as_fd()).collect(),
-            stderr: Some(theirs.as_fd()),
+            stdout: their_stdout.as_ref().map(AsFd::as_fd),
+            stderr: Some(their_stderr.as_fd()),
             new_session: false,
         };
         sys::exec_self(&exec).map_err(|error| format!("starting /proc/self/exe: {error}"))?
     };
     // Both sides set the group, so that it exists for whoever comes first.
     let _ = setpgid(Some(pid), Some(pid));
-    Ok(Born::Worker { pid, stderr })
+    Ok(Born::Worker { pid, pipes: Pipes::new(stdout, stderr) })
+}
+
+/// A pipe whose reading end, the first, does not block.
+fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
+    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| format!("pipe: {error}"))?;
+    rustix::fs::fcntl_setfl(&ours, rustix::fs::OFlags::NONBLOCK).map_err(|error| format!("fcntl: {error}"))?;
+    Ok((ours, theirs))
 }
 
 /// The start of a worker that is the executable again.

@@ -4,12 +4,13 @@
 //! the same executable, so there is one version ([`PROTOCOL_VERSION`]), checked when the keeper starts. A packet is at
 //! most [`MESSAGE_BYTES_MAX`] long and must be used up by its message; anything else is a [`MessageError`], never a panic.
 
+use crate::output::Stream;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Version of the messages and of the environment variable that starts a keeper.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Longest message either way. A report with the largest possible stderr tail fits: every byte of the tail can
 /// become a three-byte replacement character.
@@ -62,6 +63,24 @@ pub enum Report {
         /// Why, for people.
         reason: String,
     },
+    /// Lines that a worker wrote, while the driver wants lines.
+    Output {
+        /// Place of the worker in the node's pool.
+        slot: u32,
+        /// Its process id.
+        pid: i32,
+        /// Where it wrote them.
+        stream: Stream,
+        /// What it said that it runs.
+        name: String,
+        /// One line or more, with newlines between them.
+        text: String,
+    },
+    /// Lines that did not fit on their way to the node.
+    OutputDropped {
+        /// How many.
+        lines: u64,
+    },
     /// A worker process has ended and its slot is free.
     Exited(WorkerExit),
 }
@@ -83,6 +102,8 @@ pub struct WorkerExit {
     pub out_of_memory: bool,
     /// The last lines of its standard error.
     pub stderr_tail: String,
+    /// The most memory that it had at one time.
+    pub memory_peak_bytes: u64,
 }
 
 /// The two ways in which a process ends.
@@ -194,6 +215,7 @@ mod tests {
             core_dumped: false,
             out_of_memory: true,
             stderr_tail: "one\ntwo".to_owned(),
+            memory_peak_bytes: 1 << 20,
         });
         let mut bytes = encode(&exit).unwrap();
         assert_eq!(decode::<Report>(&bytes).unwrap(), exit);

@@ -1,9 +1,10 @@
 //! What a process started again is told through its environment: which role, and which descriptors.
 //!
-//! `1;keeper;<socket>;<driver pid>;<name>=<fd>,...` or `1;worker;<slot>;<incarnation>;<words>;<keeper pid>;<name>=<fd>,...`.
+//! `2;keeper;<socket>;<driver pid>;<output>;<name>=<fd>,...` or `2;worker;<slot>;<incarnation>;<words>;<keeper pid>;<name>=<fd>,...`.
 //! The second form is the keeper's way out when it cannot fork because something left a second thread in it.
 
 use super::{PROTOCOL_VERSION, Words};
+use crate::output::Output;
 use std::os::fd::RawFd;
 
 /// Longest name of an inherited descriptor.
@@ -15,7 +16,7 @@ pub(super) type NamedFds = Vec<(String, RawFd)>;
 /// What this process is to become.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    Keeper { socket: RawFd, driver: i32, fds: NamedFds },
+    Keeper { socket: RawFd, driver: i32, output: Output, fds: NamedFds },
     Worker { slot: u32, incarnation: u32, words: Words, keeper: i32, fds: NamedFds },
 }
 
@@ -27,8 +28,8 @@ impl Role {
             pairs.join(",")
         };
         match self {
-            Role::Keeper { socket, driver, fds } => {
-                format!("{PROTOCOL_VERSION};keeper;{socket};{driver};{}", list(fds))
+            Role::Keeper { socket, driver, output, fds } => {
+                format!("{PROTOCOL_VERSION};keeper;{socket};{driver};{};{}", output.word(), list(fds))
             }
             Role::Worker { slot, incarnation, words, keeper, fds } => {
                 let words = words.map(|word| word.to_string()).join(".");
@@ -45,8 +46,13 @@ impl Role {
             return Err(bad("another protocol version"));
         }
         let role = match fields[1..] {
-            ["keeper", socket, driver, fds] => (|| {
-                Some(Role::Keeper { socket: socket.parse().ok()?, driver: driver.parse().ok()?, fds: read_fds(fds)? })
+            ["keeper", socket, driver, output, fds] => (|| {
+                Some(Role::Keeper {
+                    socket: socket.parse().ok()?,
+                    driver: driver.parse().ok()?,
+                    output: Output::from_word(output)?,
+                    fds: read_fds(fds)?,
+                })
             })(),
             ["worker", slot, incarnation, words, keeper, fds] => (|| {
                 Some(Role::Worker {
@@ -94,19 +100,20 @@ mod tests {
     fn a_role_survives_the_environment() {
         let fds = vec![("arena".to_owned(), 7), ("object-table".to_owned(), 9)];
         for role in [
-            Role::Keeper { socket: 5, driver: 12, fds: Vec::new() },
+            Role::Keeper { socket: 5, driver: 12, output: Output::Lines, fds: Vec::new() },
             Role::Worker { slot: 1, incarnation: 2, words: [0, 1, 2, u64::MAX], keeper: 3, fds },
         ] {
             assert_eq!(Role::from_text(&role.to_text()), Ok(role));
         }
         for bad in [
             "",
-            "1",
-            "2;keeper;5;12;",
-            "1;keeper;x;12;",
-            "1;worker;1;2;0.0.0.0;3;arena",
-            "1;worker;1;2;0.0.0;3;",
-            "1;other;;",
+            "2",
+            "1;keeper;5;12;lines;",
+            "2;keeper;x;12;lines;",
+            "2;keeper;5;12;loud;",
+            "2;worker;1;2;0.0.0.0;3;arena",
+            "2;worker;1;2;0.0.0;3;",
+            "2;other;;",
         ] {
             assert!(Role::from_text(bad).is_err(), "{bad:?}");
         }

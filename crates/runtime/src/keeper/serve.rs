@@ -9,15 +9,18 @@ use super::birth::{self, Born};
 use super::descent::{self, descendants, processes, worker_tag};
 use super::memory::OutOfMemory;
 use super::message::{Command, ExitKind, Report, Words, WorkerExit, decode, encode};
+use super::outbox::{Outbox, Writer};
+use super::pipes::Pipes;
 use super::role::NamedFds;
-use super::stderr::{Forward, Tail};
+use super::stderr::Forward;
 use super::{WorkerStart, sys};
+use crate::output::{Output, Stream};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group, pidfd_open,
-    set_child_subreaper, wait, waitpid,
+    set_child_subreaper, wait,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -29,15 +32,13 @@ const WORKERS_MAX: usize = 4096;
 const REPORTS_QUEUED_MAX: usize = 1024;
 /// Commands taken in one turn of the loop.
 const COMMANDS_PER_TURN: usize = 64;
-/// Reads of one worker's output in one turn, and after its death: a pipe holds eight of them.
-const READS_PER_TURN: usize = 32;
 /// A dead worker's leftovers are looked for this long after, so that its replacement is forked first.
 const SWEEP_DELAY: Duration = Duration::from_millis(20);
 /// How long the end of all descendants may take; what survives this cannot be killed by us.
 const END_WAIT: Duration = Duration::from_secs(3);
 
 /// Serves until the end: `None` as the keeper, a start as a new worker.
-pub(super) fn run(socket: RawFd, driver: i32, fds: NamedFds) -> Result<Option<WorkerStart>, String> {
+pub(super) fn run(socket: RawFd, driver: i32, output: Output, fds: NamedFds) -> Result<Option<WorkerStart>, String> {
     sys::ignore_broken_pipes();
     // The tag of an outer worker is no tag of ours.
     sys::set_environment(descent::WORKER_TAG, None);
@@ -61,7 +62,7 @@ pub(super) fn run(socket: RawFd, driver: i32, fds: NamedFds) -> Result<Option<Wo
         inherited,
         workers: BTreeMap::new(),
         reports: VecDeque::new(),
-        forward: Forward::open(),
+        voice: Voice { output, forward: Forward::open(), outbox: Outbox::default() },
         memory: OutOfMemory::find(),
         sweep_at: None,
     }
@@ -73,9 +74,7 @@ struct Worker {
     pid: Pid,
     /// Tells of the worker's end: SIGCHLD alone is not enough, a second thread of the keeper may swallow it.
     process: Option<OwnedFd>,
-    /// `None` once the worker has closed its standard error.
-    stderr: Option<OwnedFd>,
-    tail: Tail,
+    pipes: Pipes,
     killed_by_node: bool,
     memory_kills_at_spawn: u64,
 }
@@ -87,9 +86,27 @@ struct Serve {
     inherited: Vec<(String, OwnedFd)>,
     workers: BTreeMap<u32, Worker>,
     reports: VecDeque<Vec<u8>>,
-    forward: Forward,
+    voice: Voice,
     memory: OutOfMemory,
     sweep_at: Option<Instant>,
+}
+
+/// Where the lines of workers go.
+struct Voice {
+    output: Output,
+    forward: Forward,
+    outbox: Outbox,
+}
+
+impl Voice {
+    /// Passes the lines of one worker on.
+    fn of(&mut self, slot: u32, pid: Pid) -> impl FnMut(Stream, &str, &[u8]) {
+        move |stream, name, line| match self.output {
+            Output::Inherit => self.forward.push(line),
+            Output::Lines => self.outbox.push(Writer { slot, pid: pid.as_raw_pid(), stream }, name, line),
+            Output::Silent => {}
+        }
+    }
 }
 
 /// What a wait has found.
@@ -114,7 +131,7 @@ impl Serve {
         loop {
             let ready = self.wait();
             for slot in ready.workers {
-                self.read_stderr(slot);
+                self.read_output(slot);
             }
             let mut end = ready.driver_gone;
             if ready.signals {
@@ -130,8 +147,9 @@ impl Serve {
                     Taken::Born(start) => return Ok(Some(start)),
                 }
             }
+            self.voice.outbox.close();
             self.send_reports();
-            self.forward.flush();
+            self.voice.forward.flush();
             if end {
                 self.end_everything();
                 return Ok(None);
@@ -145,20 +163,20 @@ impl Serve {
     fn wait(&self) -> Ready {
         let mut node_flags = PollFlags::empty();
         node_flags.set(PollFlags::IN, self.reports.len() < REPORTS_QUEUED_MAX);
-        node_flags.set(PollFlags::OUT, !self.reports.is_empty());
+        node_flags.set(PollFlags::OUT, self.next_packet().is_some());
         let mut fds = vec![
             PollFd::new(&self.node, node_flags),
             PollFd::new(&self.signals, PollFlags::IN),
             PollFd::new(&self.driver, PollFlags::IN),
         ];
-        let with_output = self.workers.iter().filter_map(|(slot, worker)| Some((*slot, worker.stderr.as_ref()?)));
+        let with_output = self.workers.iter().flat_map(|(slot, worker)| worker.pipes.fds().map(|fd| (*slot, fd)));
         let (slots, outputs): (Vec<u32>, Vec<&OwnedFd>) = with_output.unzip();
         fds.extend(outputs.into_iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         let ends_from = fds.len();
         let ends = self.workers.values().filter_map(|worker| worker.process.as_ref());
         fds.extend(ends.map(|fd| PollFd::new(fd, PollFlags::IN)));
         let ends = ends_from..fds.len();
-        fds.extend(self.forward.wants_write().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
+        fds.extend(self.voice.forward.wants_write().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
         let timeout = self.sweep_at.map(|at| {
             let left = at.saturating_duration_since(Instant::now());
             Timespec::try_from(left).expect("a few milliseconds fit")
@@ -167,12 +185,15 @@ impl Serve {
             return Ready::default();
         }
         let happened = |index: usize| !fds[index].revents().is_empty();
+        let spoken = slots.iter().enumerate().filter(|(index, _)| happened(3 + index));
+        let mut workers: Vec<u32> = spoken.map(|(_, slot)| *slot).collect();
+        workers.dedup();
         Ready {
             node: happened(0),
             signals: happened(1),
             driver_gone: happened(2),
             worker_ended: ends.into_iter().any(happened),
-            workers: slots.iter().enumerate().filter(|(index, _)| happened(3 + index)).map(|(_, slot)| *slot).collect(),
+            workers,
         }
     }
 
@@ -205,7 +226,7 @@ impl Serve {
                 Ok(Command::Signal { slot, signal }) => self.signal(slot, signal),
                 Ok(Command::Shutdown) => return Taken::NodeGone,
                 Err(error) => {
-                    self.forward.push(format!("bireme: keeper: bad command: {error}\n").as_bytes());
+                    self.voice.forward.push(format!("bireme: keeper: bad command: {error}\n").as_bytes());
                     return Taken::NodeGone;
                 }
             }
@@ -218,20 +239,25 @@ impl Serve {
         let born = match self.workers.get(&slot) {
             Some(worker) => Err(format!("slot {slot} still has worker {slot}.{}", worker.incarnation)),
             None if self.workers.len() >= WORKERS_MAX => Err(format!("the keeper has {WORKERS_MAX} workers already")),
-            None => birth::give_birth(slot, incarnation, words, &self.inherited),
+            None => birth::give_birth((slot, incarnation, words), self.voice.output, &self.inherited),
         };
         match born {
             Ok(Born::Me) => {
-                return Some(WorkerStart { slot, incarnation, words, fds: std::mem::take(&mut self.inherited) });
+                return Some(WorkerStart {
+                    slot,
+                    incarnation,
+                    words,
+                    forked: true,
+                    fds: std::mem::take(&mut self.inherited),
+                });
             }
-            Ok(Born::Worker { pid, stderr }) => {
+            Ok(Born::Worker { pid, pipes }) => {
                 self.report(&Report::Spawned { slot, incarnation, pid: pid.as_raw_pid() });
                 let worker = Worker {
                     incarnation,
                     pid,
                     process: pidfd_open(pid, PidfdFlags::empty()).ok(),
-                    stderr: Some(stderr),
-                    tail: Tail::default(),
+                    pipes,
                     killed_by_node: false,
                     memory_kills_at_spawn: self.memory.count(),
                 };
@@ -250,17 +276,9 @@ impl Serve {
         }
     }
 
-    fn read_stderr(&mut self, slot: u32) {
-        let Some(worker) = self.workers.get_mut(&slot) else { return };
-        let mut bytes = [0; 8192];
-        for _ in 0..READS_PER_TURN {
-            let Some(fd) = &worker.stderr else { return };
-            match rustix::io::read(fd, &mut bytes) {
-                Ok(0) => worker.stderr = None,
-                Ok(length) => worker.tail.push(&bytes[..length], |line| self.forward.push(line)),
-                Err(Errno::INTR) => {}
-                Err(_) => return,
-            }
+    fn read_output(&mut self, slot: u32) {
+        if let Some(worker) = self.workers.get_mut(&slot) {
+            worker.pipes.read(self.voice.of(slot, worker.pid));
         }
     }
 
@@ -272,18 +290,18 @@ impl Serve {
                 // While the zombie is there the group's number cannot belong to anybody else.
                 let _ = kill_process_group(pid, Signal::KILL);
             }
-            let Ok(Some((_, status))) = waitpid(Some(pid), WaitOptions::NOHANG) else { return };
+            let Some(ending) = sys::reap(pid) else { return };
             if let Some(slot) = slot {
-                self.bury(slot, status.as_raw());
+                self.bury(slot, &ending);
             }
         }
     }
 
-    fn bury(&mut self, slot: u32, status: i32) {
-        self.read_stderr(slot);
-        let Some(mut worker) = self.workers.remove(&slot) else { return };
-        worker.tail.finish(|line| self.forward.push(line));
-        self.forward.flush();
+    fn bury(&mut self, slot: u32, ending: &sys::Ending) {
+        let status = ending.status;
+        let Some(worker) = self.workers.remove(&slot) else { return };
+        let stderr_tail = worker.pipes.finish(self.voice.of(slot, worker.pid));
+        self.voice.forward.flush();
         let kind = match libc::WIFSIGNALED(status) {
             true => ExitKind::Signal(libc::WTERMSIG(status)),
             false => ExitKind::Exit(libc::WEXITSTATUS(status)),
@@ -297,7 +315,8 @@ impl Serve {
             status: kind,
             core_dumped: libc::WIFSIGNALED(status) && libc::WCOREDUMP(status),
             out_of_memory,
-            stderr_tail: worker.tail.text(),
+            stderr_tail,
+            memory_peak_bytes: ending.memory_peak_bytes,
         }));
         self.sweep_at = Some(Instant::now() + SWEEP_DELAY);
     }
@@ -308,14 +327,23 @@ impl Serve {
         self.send_reports();
     }
 
+    /// What goes to the node next: reports of births and deaths come before lines.
+    fn next_packet(&self) -> Option<&[u8]> {
+        self.reports.front().map(Vec::as_slice).or_else(|| self.voice.outbox.front())
+    }
+
     fn send_reports(&mut self) {
-        while let Some(packet) = self.reports.front() {
+        while let Some(packet) = self.next_packet() {
             match send(&self.node, packet, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(_) if self.reports.is_empty() => self.voice.outbox.pop(),
                 Ok(_) => drop(self.reports.pop_front()),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
                 // The node is gone; the next wait says so.
-                Err(_) => self.reports.clear(),
+                Err(_) => {
+                    self.reports.clear();
+                    self.voice.outbox.clear();
+                }
             }
         }
     }
@@ -341,18 +369,38 @@ impl Serve {
         }
     }
 
-    /// Kills and reaps until no child is left; orphans come to us, so none are missed.
+    /// Ends every descendant, then passes on what workers wrote before.
     fn end_everything(&mut self) {
         let deadline = Instant::now() + END_WAIT;
+        let workers = std::mem::take(&mut self.workers);
+        for worker in workers.values() {
+            descent::kill(worker.pid.as_raw_pid());
+        }
+        self.kill_everything(deadline);
+        for (slot, worker) in workers {
+            worker.pipes.finish(self.voice.of(slot, worker.pid));
+        }
+        self.voice.forward.flush();
+        loop {
+            self.voice.outbox.close();
+            self.send_reports();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.next_packet().is_none() || left.is_zero() {
+                return;
+            }
+            let mut fds = [PollFd::new(&self.node, PollFlags::OUT)];
+            let left = Timespec::try_from(left).expect("a few seconds fit");
+            let _ = poll(&mut fds, Some(&left));
+        }
+    }
+
+    /// Kills and reaps until no child is left; orphans come to us, so none are missed.
+    fn kill_everything(&mut self, deadline: Instant) {
         let own = getpid().as_raw_pid();
         while Instant::now() < deadline {
-            for worker in self.workers.values() {
-                descent::kill(worker.pid.as_raw_pid());
-            }
             for process in descendants(own, &processes()) {
                 descent::kill(process.pid);
             }
-            self.workers.clear();
             loop {
                 match wait(WaitOptions::NOHANG) {
                     Ok(Some(_)) | Err(Errno::INTR) => {}

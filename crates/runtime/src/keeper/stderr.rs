@@ -6,6 +6,7 @@
 //! is dropped, counted and said.
 
 use super::sys::stderr;
+use crate::output::Stream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::io::Errno;
@@ -22,43 +23,22 @@ pub const STDERR_LINE_BYTES_MAX: usize = 4096;
 /// Bytes that wait for the reader of standard error; further lines are dropped and counted.
 pub const STDERR_QUEUED_BYTES_MAX: usize = 256 * 1024;
 
-/// The output of one worker: the unfinished line, and the end of what was finished.
+/// The end of what one worker wrote to standard error.
 #[derive(Default)]
 pub(super) struct Tail {
-    unfinished: Vec<u8>,
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
 }
 
 impl Tail {
-    /// Takes what the worker wrote and passes on the lines that are complete.
-    pub(super) fn push(&mut self, mut bytes: &[u8], mut pass_on: impl FnMut(&[u8])) {
-        while !bytes.is_empty() {
-            let room = STDERR_LINE_BYTES_MAX - self.unfinished.len();
-            let window = &bytes[..bytes.len().min(room)];
-            let end = window.iter().position(|byte| *byte == b'\n');
-            let taken = end.map_or(window.len(), |end| end + 1);
-            self.unfinished.extend_from_slice(&bytes[..taken]);
-            bytes = &bytes[taken..];
-            if end.is_some() || self.unfinished.len() >= STDERR_LINE_BYTES_MAX {
-                self.finish(&mut pass_on);
-            }
-        }
-    }
-
-    /// Ends the unfinished line, if there is one.
-    pub(super) fn finish(&mut self, mut pass_on: impl FnMut(&[u8])) {
-        let mut line = std::mem::take(&mut self.unfinished);
-        if line.is_empty() {
+    /// Remembers a line of standard error, with its newline, and forgets what is too old.
+    pub(super) fn remember(&mut self, stream: Stream, line: &[u8]) {
+        if stream != Stream::Stderr {
             return;
         }
-        if line.last() != Some(&b'\n') {
-            line.push(b'\n');
-        }
-        pass_on(&line);
-        line.pop();
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
         self.bytes += line.len();
-        self.lines.push_back(line);
+        self.lines.push_back(line.to_vec());
         while self.lines.len() > STDERR_TAIL_LINES_MAX || self.bytes > STDERR_TAIL_BYTES_MAX {
             let dropped = self.lines.pop_front().expect("the bound is exceeded, so there is a line");
             self.bytes -= dropped.len();
@@ -173,33 +153,19 @@ fn write_inherited(bytes: &[u8]) -> Result<usize, Errno> {
 mod tests {
     use super::*;
 
-    fn tail_of(chunks: &[&[u8]]) -> (Vec<Vec<u8>>, Tail) {
-        let (mut passed, mut tail) = (Vec::new(), Tail::default());
-        for chunk in chunks {
-            tail.push(chunk, |line| passed.push(line.to_vec()));
-        }
-        tail.finish(|line| passed.push(line.to_vec()));
-        (passed, tail)
-    }
-
-    #[test]
-    fn lines_are_passed_on_whole_however_they_arrive() {
-        let (passed, tail) = tail_of(&[b"on", b"e\ntw", b"o\n", b"three"]);
-        assert_eq!(passed, [b"one\n".to_vec(), b"two\n".to_vec(), b"three\n".to_vec()]);
-        assert_eq!(tail.text(), "one\ntwo\nthree");
+    fn tail_of(lines: impl Iterator<Item = Vec<u8>>) -> Tail {
+        let mut tail = Tail::default();
+        lines.for_each(|line| tail.remember(Stream::Stderr, &line));
+        tail
     }
 
     #[test]
     fn only_the_last_lines_and_bytes_are_remembered() {
-        let many: Vec<u8> = (0..100).flat_map(|n| format!("line {n}\n").into_bytes()).collect();
-        let (passed, tail) = tail_of(&[&many]);
-        assert_eq!(passed.len(), 100);
+        let mut tail = tail_of((0..100).map(|n| format!("line {n}\n").into_bytes()));
+        tail.remember(Stream::Stdout, b"another stream\n");
         assert_eq!(tail.text().lines().count(), STDERR_TAIL_LINES_MAX);
         assert!(tail.text().starts_with("line 80\n") && tail.text().ends_with("line 99"));
-
-        let long = vec![0xff; 3 * STDERR_LINE_BYTES_MAX + 5];
-        let (passed, tail) = tail_of(&[&long, b"\n"]);
-        assert_eq!(passed.len(), 4);
+        let tail = tail_of((0..4).map(|_| vec![0xff; STDERR_LINE_BYTES_MAX - 1]));
         assert!(tail.bytes <= STDERR_TAIL_BYTES_MAX);
     }
 

@@ -30,6 +30,12 @@ pub(super) fn fork() -> io::Result<Forked> {
     }
 }
 
+/// Has `child` called in the child of every later fork of this process, on its only thread, before anything else of it.
+pub(crate) fn on_fork(child: extern "C" fn()) -> io::Result<()> {
+    // SAFETY: the function lives as long as the program; what it may do in a fork is its own affair.
+    check(unsafe { libc::pthread_atfork(None, None, Some(child)) })
+}
+
 /// Ends this process at once, without running anything of the user's.
 pub(super) fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` has no preconditions.
@@ -38,12 +44,16 @@ pub(super) fn exit_now(code: i32) -> ! {
 
 /// How to start this executable again.
 pub(super) struct Exec<'a> {
-    /// What the process sees as its own name.
-    pub(super) name: CString,
+    /// What is started; this executable when there is none.
+    pub(super) path: Option<CString>,
+    /// What the process sees as its arguments, its own name first.
+    pub(super) arguments: Vec<CString>,
     /// The whole environment, as `KEY=value`.
     pub(super) environment: Vec<CString>,
     /// Descriptors that stay open, at the same numbers.
     pub(super) inherit: Vec<BorrowedFd<'a>>,
+    /// Standard output, when it is not the caller's.
+    pub(super) stdout: Option<BorrowedFd<'a>>,
     /// Standard error, when it is not the caller's.
     pub(super) stderr: Option<BorrowedFd<'a>>,
     /// A session of its own, so that a terminal's signals do not reach it; else a process group of its own.
@@ -55,7 +65,10 @@ pub(super) struct Exec<'a> {
 /// posix_spawn and not fork: a driver with gigabytes of memory pays nothing for it, and descriptors become
 /// inheritable in the child alone, so no other thread can leak them.
 pub(super) fn exec_self(exec: &Exec<'_>) -> io::Result<Pid> {
-    let arguments = [exec.name.as_ptr().cast_mut(), ptr::null_mut()];
+    let mut arguments: Vec<*mut libc::c_char> =
+        exec.arguments.iter().map(|argument| argument.as_ptr().cast_mut()).collect();
+    arguments.push(ptr::null_mut());
+    let path = exec.path.as_deref().unwrap_or(c"/proc/self/exe");
     let mut environment: Vec<*mut libc::c_char> =
         exec.environment.iter().map(|entry| entry.as_ptr().cast_mut()).collect();
     environment.push(ptr::null_mut());
@@ -64,14 +77,7 @@ pub(super) fn exec_self(exec: &Exec<'_>) -> io::Result<Pid> {
     let mut pid = 0;
     // SAFETY: both tables are initialised; the two arrays end in null and their strings outlive the call.
     check(unsafe {
-        libc::posix_spawn(
-            &mut pid,
-            c"/proc/self/exe".as_ptr(),
-            &actions.0,
-            &attributes.0,
-            arguments.as_ptr(),
-            environment.as_ptr(),
-        )
+        libc::posix_spawn(&mut pid, path.as_ptr(), &actions.0, &attributes.0, arguments.as_ptr(), environment.as_ptr())
     })?;
     Ok(Pid::from_raw(pid).expect("posix_spawn succeeded, so the process id is positive"))
 }
@@ -88,9 +94,11 @@ impl Actions {
         let table = &mut actions.0;
         // SAFETY: the table is initialised and the path ends in NUL.
         check(unsafe { libc::posix_spawn_file_actions_addopen(table, 0, c"/dev/null".as_ptr(), libc::O_RDONLY, 0) })?;
-        if let Some(stderr) = exec.stderr {
-            // SAFETY: the table is initialised.
-            check(unsafe { libc::posix_spawn_file_actions_adddup2(table, stderr.as_raw_fd(), 2) })?;
+        for (fd, number) in [(exec.stdout, 1), (exec.stderr, 2)] {
+            if let Some(fd) = fd {
+                // SAFETY: the table is initialised.
+                check(unsafe { libc::posix_spawn_file_actions_adddup2(table, fd.as_raw_fd(), number) })?;
+            }
         }
         for fd in &exec.inherit {
             let fd = fd.as_raw_fd();
@@ -185,6 +193,15 @@ pub(super) fn unblock_signals() {
 
 /// Runs `body` with every signal blocked in this thread, so that threads which it starts never run the user's handlers.
 pub(crate) fn with_signals_blocked<R>(body: impl FnOnce() -> R) -> R {
+    with_signals(true, body)
+}
+
+/// The opposite, for threads that run the user's code: whoever starts them, they can be signalled.
+pub(crate) fn with_signals_unblocked<R>(body: impl FnOnce() -> R) -> R {
+    with_signals(false, body)
+}
+
+fn with_signals<R>(blocked: bool, body: impl FnOnce() -> R) -> R {
     /// Restores the mask, also when `body` panics.
     struct Restore(libc::sigset_t);
     impl Drop for Restore {
@@ -195,9 +212,28 @@ pub(crate) fn with_signals_blocked<R>(body: impl FnOnce() -> R) -> R {
     }
     let mut old = signal_set(false);
     // SAFETY: both sets are initialised; the call cannot fail with a valid `how`.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &signal_set(true), &mut old) };
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &signal_set(blocked), &mut old) };
     let _restore = Restore(old);
     body()
+}
+
+/// How a child ended.
+pub(super) struct Ending {
+    /// The status as the kernel gives it.
+    pub(super) status: i32,
+    /// The most memory that it had at one time.
+    pub(super) memory_peak_bytes: u64,
+}
+
+/// Takes the status of a child that has ended; none when it has not.
+pub(super) fn reap(child: Pid) -> Option<Ending> {
+    let (mut status, mut usage) = (0, MaybeUninit::<libc::rusage>::zeroed());
+    // SAFETY: both places are valid for the call to fill.
+    let reaped = unsafe { libc::wait4(child.as_raw_pid(), &mut status, libc::WNOHANG, usage.as_mut_ptr()) };
+    // SAFETY: all zero is a valid value, and the call fills the rest in.
+    let usage = unsafe { usage.assume_init() };
+    let memory_peak_bytes = u64::try_from(usage.ru_maxrss).unwrap_or(0) << 10;
+    (reaped == child.as_raw_pid()).then_some(Ending { status, memory_peak_bytes })
 }
 
 /// A broken pipe is an error value and no signal, as in every Rust program (its start-up code does not run here).
@@ -227,6 +263,12 @@ pub(super) fn adopt_fd(raw: RawFd) -> Option<OwnedFd> {
     }
     // SAFETY: open, and handed over by the process that started this one for nobody else.
     Some(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// Makes `fd` standard output.
+pub(super) fn replace_stdout(fd: BorrowedFd<'_>) {
+    // SAFETY: both numbers are open or the call fails; standard output is owned by nobody.
+    unsafe { libc::dup2(fd.as_raw_fd(), 1) };
 }
 
 /// Makes `fd` standard error.

@@ -1,6 +1,5 @@
 //! Carries effects out, in order: records before messages, and all messages of a turn with one ring each.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bireme_core::id::{ObjectId, ProcessId};
@@ -9,7 +8,7 @@ use bireme_core::owner::{self, Effect};
 use bireme_core::record::Record;
 use bireme_core::worker;
 
-use super::{Inner, Process};
+use super::{Inner, Lead, Process};
 use crate::clock;
 use crate::fail_point::{self, FailPoint, Garbage};
 use crate::link::LEDGER_RING_BYTES;
@@ -44,14 +43,16 @@ impl Process {
                 worker::Effect::Node(request) => self.tell_node(inner, &request),
                 worker::Effect::Refs(moved) => self.step_owner(inner, moved.into()),
                 worker::Effect::Execute(execution) => {
-                    inner.executions.push_back(execution);
+                    inner.executors.push(execution);
                     crate::worker::call_executor(self, inner);
                 }
                 worker::Effect::Flag(task) => {
-                    if let Some((_, flag)) = inner.flags.iter().find(|(running, _)| *running == task) {
-                        flag.store(true, Ordering::Release);
+                    if inner.executors.flag(&task) {
+                        super::interrupt::cancelled(inner, task);
                     }
                 }
+                // Who waits until it may yield again waits for the end of its stream.
+                worker::Effect::Rouse(task) => inner.wake(&ObjectId::result(task, 0)),
                 worker::Effect::Exit => inner.exit = true,
             }
         }
@@ -103,6 +104,11 @@ impl Process {
     }
 
     pub(crate) fn send(&self, inner: &mut Inner, to: ProcessId, message: &Peer) {
+        if to == self.me {
+            // Lost with the process, like who would hear it: it waits for no link and no loan.
+            inner.to_self.push_back(message.clone());
+            return;
+        }
         let mut scratch = std::mem::take(&mut inner.scratch);
         scratch.clear();
         message.encode(&mut scratch);
@@ -118,6 +124,17 @@ impl Process {
             }
         }
         inner.scratch = scratch;
+    }
+
+    #[cold]
+    fn hear_self(&self, inner: &mut Inner) {
+        while let Some(message) = inner.to_self.pop_front() {
+            self.hear_peer(inner, self.me, message);
+        }
+        if inner.lead == Lead::Caller {
+            // It may be what the leading thread waits for, and no peer rings for it.
+            self.doorbell.ring_self();
+        }
     }
 
     /// Writes what no sound process writes (see [`crate::fail_point`]).
@@ -141,6 +158,9 @@ impl Process {
     /// Makes everything of this turn visible: first the ledger, then the messages.
     #[inline]
     pub(crate) fn flush(&self, inner: &mut Inner) {
+        if !inner.to_self.is_empty() {
+            self.hear_self(inner);
+        }
         if std::mem::take(&mut inner.ring_node) {
             let _ = inner.node.outgoing.flush();
             inner.node.outgoing.ring();
@@ -194,6 +214,10 @@ impl Inner {
 
     /// Wakes all that wait for an object.
     pub(super) fn wake(&mut self, object: &ObjectId) {
+        self.readied += 1;
+        if self.waiters.is_empty() {
+            return;
+        }
         for waiter in self.waiters.remove(object).into_iter().flatten() {
             waiter.wake();
         }

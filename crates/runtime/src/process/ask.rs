@@ -24,7 +24,7 @@ impl Process {
         self.flush(&mut inner);
         drop(inner);
         let deadline = Some(Instant::now() + wait);
-        let waited = self.wait_for(deadline, &Interest::Anything, |inner| {
+        let waited = self.wait_for(deadline, &Interest::Answer, |inner| {
             let whole = match inner.answers.get(&request)? {
                 FromNode::State { last, .. } => *last,
                 _ => true,
@@ -34,6 +34,7 @@ impl Process {
         match waited {
             Waited::Got(answer) => Ok(answer),
             Waited::Over => Err(shut_down()),
+            Waited::Interrupted => Err(Error::Interrupted),
             Waited::TimedOut => Err(Error::System {
                 what: "asking the node",
                 reason: format!("no answer within {wait:?}; the machine may be overloaded"),

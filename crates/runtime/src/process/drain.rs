@@ -76,10 +76,17 @@ impl Process {
                 }
                 self.tell_node(inner, &ToNode::Flushed { dead });
             }
+            FromNode::ItemFound { request, index, value } => {
+                inner.found.entry(request).or_default().push((index, value));
+            }
             FromNode::ActorFound { request, .. }
             | FromNode::ObjectCreated { request, .. }
             | FromNode::Located { request, .. }
+            | FromNode::Published { request }
+            | FromNode::Code { request, .. }
             | FromNode::Explained { request, .. }
+            | FromNode::Resources { request, .. }
+            | FromNode::Names { request, .. }
             | FromNode::Adopted { request, .. }
             | FromNode::State { request, .. } => inner.answer(request, message),
             _ => {}
@@ -158,7 +165,7 @@ impl Process {
         0
     }
 
-    fn hear_peer(&self, inner: &mut Inner, peer: ProcessId, message: Peer) {
+    pub(super) fn hear_peer(&self, inner: &mut Inner, peer: ProcessId, message: Peer) {
         match message.hearer() {
             Hearer::Worker => self.step_worker(inner, worker::Event::FromPeer { peer, message }),
             Hearer::Owner | Hearer::Shell => self.step_owner(inner, owner::Event::FromPeer { peer, message }),

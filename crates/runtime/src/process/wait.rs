@@ -8,6 +8,7 @@ use bireme_core::id::ObjectId;
 use bireme_core::{owner, worker};
 use bireme_net::{Sleeper, SpinOutcome, SpinPolicy};
 
+use super::interrupt::Watch;
 use super::{Inner, Lead, Process, Waiter, current_seat};
 use crate::clock;
 use crate::error::Error;
@@ -34,13 +35,17 @@ pub(crate) enum Waited<R> {
     TimedOut,
     /// The runtime was shut down.
     Over,
+    /// The interrupt check said so.
+    Interrupted,
 }
 
 /// What a parked thread wants to be woken for.
 pub(crate) enum Interest<'a> {
     /// Any of these objects.
     Objects(&'a [ObjectId]),
-    /// An answer of the node, or the lead.
+    /// An answer of the node; such a wait is not interrupted.
+    Answer,
+    /// The lead, and through it whatever comes.
     Anything,
     /// Something to run.
     Executions,
@@ -76,7 +81,8 @@ impl Process {
         }
         drop(inner);
         let begun = Instant::now();
-        let waited = Wait { process: self, deadline, leading: false, blocked: false, streaming: false }
+        let watch = Watch::begin(interest);
+        let waited = Wait { process: self, deadline, watch, leading: false, blocked: false, streaming: false }
             .run(interest, &mut check);
         SPIN.with_borrow_mut(|spin| {
             if let Some(spin) = spin {
@@ -109,6 +115,7 @@ impl Process {
 struct Wait<'a> {
     process: &'a Process,
     deadline: Option<Instant>,
+    watch: Watch,
     leading: bool,
     blocked: bool,
     streaming: bool,
@@ -140,10 +147,14 @@ impl Wait<'_> {
                 inner.follow(interest);
                 drop(inner);
                 process.asleep(|| self.park());
+                let interrupted = self.watch.is_interrupted(false);
                 inner = process.lock();
                 let me = std::thread::current().id();
                 inner.followers.retain(|thread| thread.id() != me);
-                inner.parked_executors.retain(|thread| thread.id() != me);
+                inner.executors.parked.retain(|thread| thread.id() != me);
+                if interrupted {
+                    break Waited::Interrupted;
+                }
                 continue;
             }
             if !self.leading {
@@ -154,24 +165,39 @@ impl Wait<'_> {
             self.streaming = inner.progress - inner.rested_at >= STREAM_MESSAGES;
             inner.rested_at = inner.progress;
             drop(inner);
-            if !process.spin() {
-                if current_seat().is_some() && !self.blocked {
-                    let mut inner = process.lock();
-                    self.tell_blocked(&mut inner);
-                }
-                if self.streaming {
-                    // More is on its way: look again soon instead of being woken for each message.
-                    process.asleep(|| std::thread::sleep(CALLER_NAP));
-                } else if process.doorbell.prepare_sleep(Sleeper::Caller) {
-                    process.asleep(|| {
-                        process.doorbell.sleep(Sleeper::Caller, self.remaining());
-                    });
-                }
-            }
+            let news = process.spin() || self.sleep();
+            let interrupted = self.watch.is_interrupted(!news);
             inner = process.lock();
+            if interrupted {
+                break Waited::Interrupted;
+            }
         };
         self.leave(&mut inner);
         waited
+    }
+
+    /// Sleeps as the leader. False when it ended without anything to read: the time is up, or a signal came.
+    fn sleep(&mut self) -> bool {
+        let process = self.process;
+        if current_seat().is_some() && !self.blocked {
+            let mut inner = process.lock();
+            self.tell_blocked(&mut inner);
+        }
+        if self.watch.is_nudged() {
+            return true;
+        }
+        if self.streaming {
+            // More is on its way: look again soon instead of being woken for each message.
+            process.asleep(|| std::thread::sleep(CALLER_NAP));
+            return true;
+        }
+        if process.doorbell.prepare_sleep(Sleeper::Caller) {
+            let timeout = self.watch.sleep(self.remaining());
+            process.asleep(|| {
+                process.doorbell.sleep(Sleeper::Caller, timeout);
+            });
+        }
+        process.doorbell.is_ready()
     }
 
     fn remaining(&self) -> Option<Duration> {
@@ -179,7 +205,10 @@ impl Wait<'_> {
     }
 
     fn park(&self) {
-        match self.remaining() {
+        if self.watch.is_nudged() {
+            return;
+        }
+        match self.watch.sleep(self.remaining()) {
             Some(left) => std::thread::park_timeout(left),
             None => std::thread::park(),
         }
@@ -226,7 +255,7 @@ impl Inner {
             }
         }
         if matches!(interest, Interest::Executions) {
-            self.parked_executors.push(me.clone());
+            self.executors.parked.push(me.clone());
         }
         self.followers.push(me);
     }
