@@ -42,7 +42,7 @@ impl Handle {
     /// Starts an actor.
     pub fn create(site: &Site, options: Option<Options>, arguments: Arguments) -> Self {
         let created = options.map_or_else(|| site.chosen().cloned(), Options::finish).and_then(|chosen| {
-            let sent = site.send(chosen.task, Target::Create(chosen.actor), arguments);
+            let sent = site.send(chosen.task, None, Target::Create(chosen.actor), arguments);
             Ok((sent?, chosen.pending_max, chosen.call_retries))
         });
         match created {
@@ -60,12 +60,13 @@ impl Handle {
 
     fn submit(&self, site: &Site, arguments: Arguments) -> Result<Vec<Ref>> {
         let handle = self.object.reference()?.clone();
-        let mut options = site.chosen()?.task.clone();
+        let chosen = site.chosen()?;
+        let mut options = chosen.task.clone();
         if self.call_retries != options.retries_max {
             options = Arc::new(TaskOptions { retries_max: self.call_retries, ..(*options).clone() });
         }
         let target = Target::Call { actor: ActorId(handle.id().task()), handle, pending_max: self.pending_max };
-        site.send(options, target, arguments)
+        site.send(options, chosen.stream, target, arguments)
     }
 
     /// The handle itself, or at once the error because the actor was refused.

@@ -132,7 +132,7 @@ impl Arguments {
         self.payload.push(RAW);
         self.payload.extend_from_slice(&(encoded.len() as u32).to_le_bytes());
         self.payload.extend_from_slice(&encoded.head);
-        self.payload.extend_from_slice(encoded.body());
+        encoded.parts().skip(1).for_each(|part| self.payload.extend_from_slice(part));
         Ok(())
     }
 
@@ -153,7 +153,7 @@ impl Arguments {
         head.extend_from_slice(&self.payload[start + 1..]);
         self.payload.truncate(start);
         // `keep` lives until the put is done: from then on the object keeps what is inside it.
-        self.push_stored(Encoded { head, body: None, nested })
+        self.push_stored(Encoded { head, nested, ..Encoded::default() })
     }
 
     fn push_stored(&mut self, encoded: Encoded) -> Result<()> {

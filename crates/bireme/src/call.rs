@@ -6,11 +6,12 @@ use std::sync::OnceLock;
 
 use bireme_runtime::core::failure::Failure;
 use bireme_runtime::core::id::FunctionKey;
+use bireme_runtime::core::stream::Stream;
 use bireme_runtime::{Invocation, Ref, Submit, Target};
 
 use crate::argument::Arguments;
 use crate::options::{Chosen, Defaults, Options};
-use crate::{Error, ObjectRef, Result, Value, codec, context};
+use crate::{Error, ObjectRef, ObjectRefStream, Result, Value, codec, context};
 
 /// A remote function, constructor or method at the caller's side.
 pub struct Site {
@@ -38,16 +39,23 @@ impl Site {
 
     /// Submits a task. `None` stands for the attribute's options.
     pub fn submit(&self, options: Option<Options>, arguments: Arguments) -> Result<Vec<Ref>> {
-        let options = match options {
-            None => self.chosen()?.task.clone(),
-            Some(options) => options.finish()?.task,
+        let (options, stream) = match options {
+            None => {
+                let chosen = self.chosen()?;
+                (chosen.task.clone(), chosen.stream)
+            }
+            Some(options) => {
+                let chosen = options.finish()?;
+                (chosen.task, chosen.stream)
+            }
         };
-        self.send(options, Target::Plain, arguments)
+        self.send(options, stream, Target::Plain, arguments)
     }
 
     pub(crate) fn send(
         &self,
         options: std::sync::Arc<bireme_runtime::core::spec::TaskOptions>,
+        stream: Option<Stream>,
         target: Target,
         arguments: Arguments,
     ) -> Result<Vec<Ref>> {
@@ -57,6 +65,7 @@ impl Site {
             options,
             returns: self.returns,
             target,
+            stream,
             dependencies,
             nested,
             payload,
@@ -83,6 +92,11 @@ impl Results {
             },
             Err(error) => ObjectRef::refused(error.clone()),
         }
+    }
+
+    /// The results of a task that gives them one by one.
+    pub fn take_stream<T>(&mut self) -> ObjectRefStream<T> {
+        ObjectRefStream::new(self.take())
     }
 }
 

@@ -4,7 +4,7 @@
 //! 0      tag: 1 postcard, 2 bytes (`B` is the first letter of an array's own header)
 //! 1..4   zero
 //! 4..8   u32: where the payload starts (a multiple of 64 for large bytes, so that views are aligned)
-//! 8..16  u64: fingerprint of the Rust type
+//! 8..16  u64: fingerprint of the Rust type; 0 for raw bytes of another language
 //! ```
 //!
 //! All numbers are little-endian. Values are serde types; [`Bytes`], [`Array`] and `Vec<u8>` are told apart at run time
@@ -26,6 +26,8 @@ const HEADER_BYTES: usize = 16;
 const PAYLOAD_ALIGN: usize = 64;
 const TAG_POSTCARD: u8 = 1;
 const TAG_BYTES: u8 = 2;
+/// A value that only Python reads.
+const TAG_PYTHON: u8 = 3;
 /// First byte of the store's header for arrays.
 const TAG_ARRAY: u8 = b'B';
 /// First allocation for a value: most are smaller.
@@ -163,7 +165,7 @@ pub(crate) fn pack<T: Value>(value: T) -> Result<Packed> {
     let mut head = Vec::with_capacity(HEADER_BYTES + size_of::<T>().max(SMALL_VALUE_BYTES));
     start_object::<T>(&mut head);
     let Collected { nested, keep, .. } = append(&value, &mut head)?;
-    Ok(Packed { encoded: Encoded { head, body: None, nested }, keep })
+    Ok(Packed { encoded: Encoded { head, nested, ..Encoded::default() }, keep })
 }
 
 /// Appends a value's postcard bytes; the references inside are collected.
@@ -186,10 +188,15 @@ pub(crate) fn unpack<T: Value>(object: &Fetched) -> Result<T> {
         let array = array.map_err(|error| cannot::<T>("decoded", &error))?;
         return give(|| array).ok_or_else(|| mismatch::<T>(type_name::<Array>().to_owned()));
     }
+    if object.first() == Some(&TAG_PYTHON) {
+        return Err(mismatch::<T>("a Python object (arrays and bytes are what both languages read)".to_owned()));
+    }
     let header = object.first_chunk::<HEADER_BYTES>().ok_or_else(|| broken("the object has no header"))?;
     let (tag, start, print) = split(header);
-    if print != names::fingerprint::<T>() {
-        return Err(mismatch::<T>(names::name_of(print)));
+    let foreign_bytes = tag == TAG_BYTES && print == 0 && is_raw::<T>();
+    if !foreign_bytes && print != names::fingerprint::<T>() {
+        let found = if print == 0 { "raw bytes of another language".to_owned() } else { names::name_of(print) };
+        return Err(mismatch::<T>(found));
     }
     let payload = object.get(start..).ok_or_else(|| broken("the object is shorter than its header says"))?;
     match tag {
@@ -200,6 +207,12 @@ pub(crate) fn unpack<T: Value>(object: &Fetched) -> Result<T> {
         }
         _ => Err(broken("the object's encoding is unknown")),
     }
+}
+
+/// Whether `T` is a type that raw bytes of any origin can be.
+fn is_raw<T: 'static>() -> bool {
+    let it = std::any::TypeId::of::<T>();
+    it == std::any::TypeId::of::<Bytes>() || it == std::any::TypeId::of::<Vec<u8>>()
 }
 
 /// Tag, start of the payload, fingerprint.

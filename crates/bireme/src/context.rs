@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bireme_runtime::Runtime;
+use bireme_runtime::{Runtime, check_forked, is_forked};
 
 use crate::{Config, Error, Result};
 
@@ -49,6 +49,8 @@ pub fn init() -> Result<Context> {
 /// ```
 pub fn init_with(config: Config) -> Result<Context> {
     let config = config.finish()?;
+    // Before the lock: in a fork it may be held by a thread that is not there.
+    check_forked()?;
     let mut was_shut_down = was_shut_down();
     Runtime::start(config)?;
     *was_shut_down = false;
@@ -58,6 +60,9 @@ pub fn init_with(config: Config) -> Result<Context> {
 /// Shuts the runtime down and waits until all its processes are gone. References that are left give
 /// [`Error::NotRunning`]. Does nothing when there is no runtime, and nothing inside a worker's task.
 pub fn shutdown() {
+    if is_forked() {
+        return;
+    }
     let mut was_shut_down = was_shut_down();
     if let Ok(runtime) = Runtime::current() {
         runtime.shutdown();

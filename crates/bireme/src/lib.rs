@@ -33,6 +33,7 @@
 //! - [`macro@remote`] makes a function callable as a task, [`macro@actor`] a type startable as an actor; both can still
 //!   be used directly.
 //! - [`ObjectRef`] stands for a value that is there or will be; [`put`], [`get`], [`wait`], `.await`.
+//! - [`ObjectRefStream`] gives results one by one, while the task still runs.
 //! - [`Bytes`] and [`Array`] are read in shared memory without a copy.
 //! - Workers are this same executable, started again before `main`; there is nothing to install or to start.
 #![forbid(unsafe_code)]
@@ -52,6 +53,7 @@ mod options;
 #[doc(hidden)]
 pub mod private;
 mod scope;
+mod stream;
 mod verbs;
 
 pub use actor::{Actor, get_actor, kill};
@@ -61,10 +63,13 @@ pub use array::{Array, Element};
 ///
 /// On the `impl` with the constructor `new` (or one marked `#[bireme::constructor]`). The type stays as it is. There are
 /// - `Type::remote(args...)`: starts an actor and gives its handle at once; `Type::try_remote`, `Type::options()`
-///   (`name`, `restarts`, `max_pending_calls`, `call_retries`, `cpus`, `gpus`, `memory`, `resource`);
+///   (`name`, `restarts`, `max_pending_calls`, `call_retries`, `cpus`, `gpus`, `memory`, `resource`, `environment`);
 /// - `TypeHandle` (another name with `#[bireme::actor(handle = Name)]`): a method for each public method, which gives
 ///   a reference to the result; `ready()`, `id()` and `kill()`. Handles can be cloned and sent to tasks and actors; the
 ///   actor ends when the last one is dropped.
+///
+/// A method marked `#[bireme::stream]`, or `#[bireme::stream(max_buffered_items = 4)]`, returns an iterator and gives an
+/// [`ObjectRefStream`]; other calls wait until it is through.
 ///
 /// Calls of one caller run in their order. Private methods and functions without `self` stay plain.
 ///
@@ -101,13 +106,18 @@ pub use bireme_macros::actor;
 /// - `name::remote(args...)`: submits a task and gives a reference to its result at once. Each argument is a value, a
 ///   reference to one, or a borrowed reference. When the submission is refused, the reference has the error;
 /// - `name::try_remote(args...)`: the same, with that error at once;
-/// - `name::options()`: choices for one call (`name`, `cpus`, `gpus`, `memory`, `resource`, `retries`, `retry_on`),
-///   then `remote` or `try_remote`.
+/// - `name::options()`: choices for one call (`name`, `cpus`, `gpus`, `memory`, `resource`, `environment`, `retries`,
+///   `retry_on`, `max_calls`), then `remote` or `try_remote`.
 ///
 /// The attribute takes the same choices for all calls: `#[bireme::remote(cpus = 2, retries = 0, name = "x",
 /// resources(camera = 0.5), retry_on = ["TimedOut"])]`; and `returns = N` for a function that returns a tuple of `N`
 /// values, which become `N` objects. A function that returns `Result<T, E>` makes an object of type `T`; its errors
 /// arrive at whoever reads it.
+///
+/// With `stream`, or `stream(max_buffered_items = 4, max_buffered_bytes = 1000)`, the function returns
+/// `impl Iterator<Item = T>`, and `remote` gives an [`ObjectRefStream`]: each item is an object as soon as it is made. An
+/// item `Result<T, E>` makes an object of type `T`; the first error ends the stream. The limits, which are options too,
+/// hold the task back while so much is made and not taken.
 ///
 /// Arguments and results are owned serde types; generic, `async` and `unsafe` functions are refused.
 ///
@@ -142,7 +152,10 @@ pub use config::Config;
 pub use context::{Context, init, init_with, is_initialized, shutdown};
 pub use future::ObjectFuture;
 pub use object::ObjectRef;
-pub use verbs::{cancel, current_task, explain, get, get_all, is_cancelled, put, resources, state, wait};
+pub use stream::ObjectRefStream;
+pub use verbs::{
+    cancel, current_task, explain, get, get_all, gpu_indices, is_cancelled, named_actors, put, resources, state, wait,
+};
 
 /// A result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bireme_runtime::core::resources::{Amount, CUSTOM_RESOURCES_MAX, Resources};
 use bireme_runtime::core::spec::{ActorOptions, RETRIES_DEFAULT, TaskOptions};
+use bireme_runtime::core::stream::Stream;
 
 use crate::{Error, Result};
 
@@ -27,12 +28,22 @@ pub struct Defaults {
     pub retries: u32,
     /// Errors that are tried again.
     pub retry_on: &'static [&'static str],
+    /// Limits, when the results come one by one.
+    pub stream: Option<Stream>,
 }
 
 impl Defaults {
     /// A task: one CPU.
-    pub const TASK: Self =
-        Self { name: "", cpus: 1.0, gpus: 0.0, memory: 0, resources: &[], retries: RETRIES_DEFAULT, retry_on: &[] };
+    pub const TASK: Self = Self {
+        name: "",
+        cpus: 1.0,
+        gpus: 0.0,
+        memory: 0,
+        resources: &[],
+        retries: RETRIES_DEFAULT,
+        retry_on: &[],
+        stream: None,
+    };
     /// An actor: no CPU, so that idle actors hold nothing back.
     pub const ACTOR: Self = Self { cpus: 0.0, ..Self::TASK };
     /// A call of an actor: uses what the actor has, and is not run twice unless the user says so.
@@ -45,6 +56,7 @@ pub struct Options {
     actor: ActorOptions,
     pending_max: usize,
     call_retries: u32,
+    stream: Option<Stream>,
     error: Option<Error>,
 }
 
@@ -56,9 +68,12 @@ impl Options {
             resources: Resources { memory_bytes: defaults.memory, ..Resources::default() },
             retries_max: defaults.retries,
             retry_on: defaults.retry_on.iter().map(|error| (*error).to_owned()).collect(),
+            ..TaskOptions::default()
         };
+        // A method has `&mut self`: one call at a time.
         let actor = ActorOptions::default();
-        let options = Self { task, actor, pending_max: usize::MAX, call_retries: 0, error: None };
+        let options =
+            Self { task, actor, pending_max: usize::MAX, call_retries: 0, stream: defaults.stream, error: None };
         let options = options.cpus(defaults.cpus).gpus(defaults.gpus);
         defaults.resources.iter().fold(options, |options, (name, amount)| options.resource(name, *amount))
     }
@@ -107,9 +122,25 @@ impl Options {
         self
     }
 
+    /// What its process must look like; 0 is the job's own environment.
+    pub fn environment(mut self, environment: u64) -> Self {
+        self.task.environment = environment;
+        self
+    }
+
     /// Runs again after a worker's death, at most so often.
     pub fn retries(mut self, retries: u32) -> Self {
         self.task.retries_max = retries;
+        self
+    }
+
+    /// Runs after which a process ends in good order.
+    pub fn max_calls(mut self, calls: u32) -> Self {
+        if calls == 0 {
+            let text = "max_calls(0) would allow no run; give at least 1, or leave it out".to_owned();
+            self.error.get_or_insert(Error::BadArgument(text));
+        }
+        self.task.calls_max = calls;
         self
     }
 
@@ -141,6 +172,27 @@ impl Options {
         self
     }
 
+    /// Items that a stream may be ahead of its reader.
+    pub fn max_buffered_items(mut self, items: u32) -> Self {
+        self.at_least_one("max_buffered_items", u64::from(items));
+        self.stream.get_or_insert_default().items_max = items;
+        self
+    }
+
+    /// Bytes that a stream may be ahead of its reader.
+    pub fn max_buffered_bytes(mut self, bytes: u64) -> Self {
+        self.at_least_one("max_buffered_bytes", bytes);
+        self.stream.get_or_insert_default().bytes_max = bytes;
+        self
+    }
+
+    fn at_least_one(&mut self, choice: &str, given: u64) {
+        if given == 0 {
+            let text = format!("{choice}(0) would let nothing pass; give at least 1, or leave it out");
+            self.error.get_or_insert(Error::BadArgument(text));
+        }
+    }
+
     fn amount(&mut self, resource: &str, given: f64) -> Amount {
         Amount::from_f64(resource, given).unwrap_or_else(|error| {
             self.error.get_or_insert(error.into());
@@ -157,6 +209,7 @@ impl Options {
                 actor: self.actor,
                 pending_max: self.pending_max,
                 call_retries: self.call_retries,
+                stream: self.stream,
             }),
         }
     }
@@ -169,4 +222,5 @@ pub(crate) struct Chosen {
     pub(crate) actor: ActorOptions,
     pub(crate) pending_max: usize,
     pub(crate) call_retries: u32,
+    pub(crate) stream: Option<Stream>,
 }

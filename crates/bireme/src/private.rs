@@ -5,8 +5,10 @@ pub use crate::argument::{Arguments, Inputs};
 pub use crate::call::{Outcome, Results, Site, broken, give, returned};
 pub use crate::names::Types;
 pub use crate::options::{Defaults, Options};
+pub use crate::stream::{try_yield_all, yield_all, yield_from};
 pub use bireme_runtime::core::failure::Failure;
 pub use bireme_runtime::core::id::FunctionKey;
+pub use bireme_runtime::core::stream::Stream;
 pub use bireme_runtime::{Function, Invocation};
 pub use inventory;
 pub use serde;
@@ -23,7 +25,23 @@ macro_rules! __options {
             retry_on(errors: impl ::core::iter::IntoIterator<Item = impl ::core::convert::Into<::std::string::String>>),
             /// How often it is run again after its worker died.
             retries(retries: u32),
+            /// A process that has run the function so often ends after the last reply, and another takes its place.
+            max_calls(calls: u32),
         );
+    };
+    (stream $(#[$attribute:meta])* $vis:vis $builder:ident) => {
+        $crate::__options!(task $(#[$attribute])* $vis $builder);
+        #[allow(dead_code)]
+        impl $builder {
+            /// How many items the task may be ahead of its reader; then it waits.
+            $vis fn max_buffered_items(self, items: u32) -> Self {
+                Self(self.0.max_buffered_items(items))
+            }
+            /// How many bytes of items the task may be ahead of its reader; then it waits.
+            $vis fn max_buffered_bytes(self, bytes: u64) -> Self {
+                Self(self.0.max_buffered_bytes(bytes))
+            }
+        }
     };
     (actor $(#[$attribute:meta])* $vis:vis $builder:ident) => {
         $crate::__options!(@struct $(#[$attribute])* $vis $builder
@@ -64,6 +82,10 @@ macro_rules! __options {
             /// An amount of a named resource.
             $vis fn resource(self, name: &str, amount: f64) -> Self {
                 Self(self.0.resource(name, amount))
+            }
+            /// The environment, by a number of your choice: a process that has served one never serves another.
+            $vis fn environment(self, environment: u64) -> Self {
+                Self(self.0.environment(environment))
             }
             $($(#[$doc])* $vis fn $method(self, $argument: $type) -> Self {
                 Self(self.0.$method($argument))

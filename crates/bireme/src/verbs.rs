@@ -95,7 +95,7 @@ pub fn wait<T>(
 /// running one can see the request ([`is_cancelled`]) and return, and keeps its result; with `force`, or after the
 /// grace period, its worker is ended and it fails likewise. A task that is done stays done.
 pub fn cancel<T>(reference: &ObjectRef<T>, force: bool) -> Result<()> {
-    Runtime::current()?.cancel(reference.reference()?, force)
+    Runtime::current()?.cancel(reference.reference()?, force, true)
 }
 
 /// What the object waits for, for people. The same as [`ObjectRef::explain`].
@@ -122,12 +122,39 @@ pub fn state() -> Result<Snapshot> {
 /// # Ok::<(), bireme::Error>(())
 /// ```
 pub fn resources() -> Result<ResourcesRow> {
-    Ok(state()?.resources)
+    Runtime::current()?.resources_row()
+}
+
+/// The names that actors have, in order.
+///
+/// ```
+/// let _context = bireme::init()?;
+/// assert!(bireme::named_actors()?.is_empty());
+/// # Ok::<(), bireme::Error>(())
+/// ```
+pub fn named_actors() -> Result<Vec<String>> {
+    Runtime::current()?.named_actors()
 }
 
 /// The task that this code runs in; outside any task, the driver's own id.
 pub fn current_task() -> Result<TaskId> {
     Ok(Runtime::current()?.current_task())
+}
+
+/// Which GPUs the task or actor that this code runs in has, by index: as many as it asked for, rounded up.
+///
+/// ```
+/// #[bireme::remote(gpus = 2)]
+/// fn train() -> Vec<u32> {
+///     bireme::gpu_indices()
+/// }
+///
+/// let _context = bireme::init_with(bireme::Config::default().gpus(2.0))?;
+/// assert_eq!(train::remote().get()?, [0, 1]);
+/// # Ok::<(), bireme::Error>(())
+/// ```
+pub fn gpu_indices() -> Vec<u32> {
+    Runtime::current().map(|runtime| runtime.gpu_indices()).unwrap_or_default()
 }
 
 /// Whether the task that this code runs in was asked to stop.

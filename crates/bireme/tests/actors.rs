@@ -215,3 +215,20 @@ fn bad_options_of_an_actor_are_errors_of_every_call_or_at_once() {
     assert!(matches!(refused.ready().get(), Err(Error::BadArgument(_))));
     assert!(matches!(refused.kill(), Err(Error::BadArgument(_))));
 }
+
+#[test]
+fn a_taken_name_is_a_failure_of_its_own_and_its_calls_say_so() {
+    let _context = start();
+    let first = Counter::options().name("job/counter").remote(1);
+    first.ready().get().unwrap();
+    assert_eq!(bireme::named_actors().unwrap(), ["job/counter"]);
+    let second = Counter::options().name("job/counter").remote(2);
+    let Err(Error::Failed(failure)) = second.ready().get() else { panic!("the name is taken") };
+    assert_eq!(*failure, Failure::NameTaken { name: "job/counter".to_owned(), holder: first.id() });
+    let error = second.add(1).get().unwrap_err().to_string();
+    assert!(error.contains("job/counter") && error.contains("belongs to"), "{error}");
+    assert_eq!(first.add(1).get().unwrap(), 2);
+    let others = Counter::options().name("other/counter").remote(3);
+    others.ready().get().unwrap();
+    assert_eq!(bireme::named_actors().unwrap(), ["job/counter", "other/counter"]);
+}

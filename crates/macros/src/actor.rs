@@ -3,10 +3,12 @@
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 use syn::ext::IdentExt;
-use syn::{Error, ImplItem, ImplItemFn, ItemImpl, ReceiverKind, Result, Type, Visibility};
+use syn::parse::Parser;
+use syn::{Attribute, Error, ImplItem, ImplItemFn, ItemImpl, Meta, ReceiverKind, Result, Type, Visibility};
 
 use crate::settings::{Kind, Settings};
-use crate::signature::{Shape, conditions, documentation, signature_text};
+use crate::signature::{ReadShape, Shape, conditions, documentation, signature_text};
+use crate::stream::Limits;
 
 /// Methods that every handle has.
 const HANDLE_METHODS: [&str; 3] = ["kill", "ready", "id"];
@@ -64,8 +66,30 @@ fn actor_name(block: &ItemImpl) -> Result<Ident> {
     }
 }
 
+/// Our marks on methods.
+const MARKS: [&str; 2] = ["constructor", "stream"];
+
+fn is_mark(attribute: &Attribute, mark: &str) -> bool {
+    let segments = &attribute.path().segments;
+    // `bireme::stream` under any name of the crate, and `stream` alone.
+    segments.len() <= 2 && segments.last().is_some_and(|segment| segment.ident == mark)
+}
+
 fn is_constructor(method: &ImplItemFn) -> bool {
-    method.attrs.iter().any(|a| a.path().segments.last().is_some_and(|segment| segment.ident == "constructor"))
+    method.attrs.iter().any(|attribute| is_mark(attribute, "constructor"))
+}
+
+/// The limits of a method that is marked as a stream.
+fn limits(method: &ImplItemFn) -> Result<Option<Limits>> {
+    let Some(mark) = method.attrs.iter().find(|attribute| is_mark(attribute, "stream")) else { return Ok(None) };
+    match &mark.meta {
+        Meta::Path(_) => Ok(Some(Limits::default())),
+        _ => {
+            let list = mark.meta.require_list()?;
+            let tokens = &list.tokens;
+            Parser::parse2(Limits::read, quote!((#tokens))).map(Some)
+        }
+    }
 }
 
 /// The constructor, and the methods that a handle has.
@@ -84,6 +108,11 @@ fn sort(block: &ItemImpl) -> Result<(&ImplItemFn, Vec<&ImplItemFn>)> {
         return Err(Error::new_spanned(receiver, "a constructor makes the actor: it has no `self`"));
     }
     let is_method = |f: &&ImplItemFn| !matches!(f.vis, Visibility::Inherited) && f.sig.receiver().is_some();
+    let is_stream = |f: &ImplItemFn| f.attrs.iter().any(|attribute| is_mark(attribute, "stream"));
+    if let Some(plain) = functions().find(|function| is_stream(function) && !is_method(function)) {
+        let text = "only a public method with `self` can be a stream: nothing else is called from other processes";
+        return Err(Error::new_spanned(&plain.sig.ident, text));
+    }
     Ok((constructor, functions().filter(is_method).collect()))
 }
 
@@ -91,10 +120,8 @@ fn sort(block: &ItemImpl) -> Result<(&ImplItemFn, Vec<&ImplItemFn>)> {
 pub fn without_markers(block: &ItemImpl) -> ItemImpl {
     let mut block = block.clone();
     for item in &mut block.items {
-        if let ImplItem::Fn(function) = item
-            && is_constructor(function)
-        {
-            function.attrs.retain(|a| a.path().segments.last().is_none_or(|segment| segment.ident != "constructor"));
+        if let ImplItem::Fn(function) = item {
+            function.attrs.retain(|attribute| !MARKS.iter().any(|mark| is_mark(attribute, mark)));
         }
     }
     block
@@ -259,7 +286,10 @@ fn call(subject: &Subject<'_>, method: &ImplItemFn) -> Result<(TokenStream, Toke
         return Err(Error::new_spanned(receiver, text));
     }
     let what = "a public method of an actor is called from other processes and";
-    let shape = Shape::read(sig, what, None, Some(this))?;
+    let limits = limits(method)?;
+    let read: ReadShape = if limits.is_some() { Shape::read_stream } else { Shape::read };
+    let shape = read(sig, what, None, Some(this))?;
+    let stream = limits.iter().map(|limits| limits.value());
     let path = format!("{name}::{}", ident.unraw());
     let signature = signature_text(&path, &shape);
     let returns = shape.results.len() as u32;
@@ -275,17 +305,27 @@ fn call(subject: &Subject<'_>, method: &ImplItemFn) -> Result<(TokenStream, Toke
             static SITE: ::bireme::private::Site = ::bireme::private::Site::new(
                 #signature,
                 #returns,
-                ::bireme::private::Defaults { name: #path, ..::bireme::private::Defaults::CALL },
+                ::bireme::private::Defaults { name: #path, #(stream: #stream,)* ..::bireme::private::Defaults::CALL },
             );
             let mut results = self.0.call(&SITE, #arguments);
             #hand_out
         }
     };
     let (decode, decoded, deliver) = (shape.decode(), shape.decoded(), shape.deliver());
-    let body = quote! {
-        #decode
-        let output = <#this>::#ident(::bireme::private::state::<#this>(__bireme_call)?, #(#decoded),*);
-        #deliver
+    let body = if shape.stream {
+        quote! {
+            #decode
+            ::bireme::private::yield_from::<#this>(__bireme_call, |__bireme_actor, __bireme_call| {
+                let output = <#this>::#ident(__bireme_actor, #(#decoded),*);
+                #deliver
+            })
+        }
+    } else {
+        quote! {
+            #decode
+            let output = <#this>::#ident(::bireme::private::state::<#this>(__bireme_call)?, #(#decoded),*);
+            #deliver
+        }
     };
     let register = shape.register(&signature, &path, &body);
     Ok((call, quote!(#(#cfgs)* #register)))

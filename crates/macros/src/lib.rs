@@ -8,6 +8,7 @@ mod actor;
 mod remote;
 mod settings;
 mod signature;
+mod stream;
 
 use proc_macro::TokenStream;
 use syn::parse_macro_input;

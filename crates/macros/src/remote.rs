@@ -9,7 +9,7 @@ use syn::ext::IdentExt;
 use syn::{Error, ItemFn, Result};
 
 use crate::settings::{Kind, Settings};
-use crate::signature::{Shape, conditions, documentation, signature_text};
+use crate::signature::{ReadShape, Shape, conditions, documentation, signature_text};
 
 pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
     let settings = Settings::read(settings, Kind::Remote)?;
@@ -18,7 +18,11 @@ pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
         let text = "a remote function has no `self`: for state, use `#[bireme::actor]` on the impl block";
         return Err(Error::new_spanned(receiver, text));
     }
-    let shape = Shape::read(sig, "a remote function", settings.returns.as_ref(), None)?;
+    let (read, choices) = match settings.stream {
+        Some(_) => (Shape::read_stream as ReadShape, quote!(stream)),
+        None => (Shape::read as ReadShape, quote!(task)),
+    };
+    let shape = read(sig, "a remote function", settings.returns.as_ref(), None)?;
     let (name, vis) = (&sig.ident, &function.vis);
     let plain = name.unraw().to_string();
     let builder = format_ident!("__bireme_options_of_{plain}");
@@ -87,7 +91,7 @@ pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
         }
 
         #(#cfgs)*
-        ::bireme::__options!(task #[doc(hidden)] #[allow(non_camel_case_types, dead_code)] #vis #builder);
+        ::bireme::__options!(#choices #[doc(hidden)] #[allow(non_camel_case_types, dead_code)] #vis #builder);
 
         #(#cfgs)*
         #[allow(dead_code, private_interfaces, clippy::too_many_arguments, clippy::type_complexity)]

@@ -5,12 +5,15 @@ use quote::quote;
 use syn::parse::{Parse, ParseStream};
 use syn::{Error, Lit, LitInt, LitStr, Result, Token, parenthesized, punctuated::Punctuated};
 
+use crate::stream::Limits;
+
 /// What the attribute chose; what it left out is `None`.
 #[derive(Default)]
 pub struct Settings {
     pub name: Option<LitStr>,
     pub returns: Option<LitInt>,
     pub handle: Option<Ident>,
+    pub stream: Option<Limits>,
     cpus: Option<Literal>,
     gpus: Option<Literal>,
     memory: Option<LitInt>,
@@ -29,7 +32,9 @@ pub enum Kind {
 impl Kind {
     fn choices(self) -> &'static [&'static str] {
         match self {
-            Kind::Remote => &["name", "cpus", "gpus", "memory", "resources", "retries", "retry_on", "returns"],
+            Kind::Remote => {
+                &["name", "cpus", "gpus", "memory", "resources", "retries", "retry_on", "returns", "stream"]
+            }
             Kind::Actor => &["handle", "cpus", "gpus", "memory", "resources"],
         }
     }
@@ -64,6 +69,10 @@ impl Settings {
             self.resources = pairs.into_iter().map(|pair| (pair.name, pair.amount)).collect();
             return Ok(());
         }
+        if key == "stream" {
+            self.stream = Some(Limits::read(input)?);
+            return Ok(());
+        }
         input.parse::<Token![=]>()?;
         match key {
             "name" => self.name = Some(input.parse()?),
@@ -91,6 +100,7 @@ impl Settings {
         let memory = self.memory.iter();
         let retries = self.retries.iter();
         let retry_on = self.retry_on.iter();
+        let stream = self.stream.iter().map(|limits| limits.value());
         let names = self.resources.iter().map(|(name, _)| name);
         let amounts = self.resources.iter().map(|(_, amount)| amount);
         quote! {
@@ -102,6 +112,7 @@ impl Settings {
                 #(memory: #memory,)*
                 #(retries: #retries,)*
                 #(retry_on: &[#(#retry_on),*],)*
+                #(stream: #stream,)*
                 ..#base
             }
         }

@@ -5,6 +5,11 @@ use quote::{ToTokens, format_ident, quote};
 use syn::spanned::Spanned;
 use syn::{Error, FnArg, GenericArgument, LitInt, Pat, PathArguments, Result, ReturnType, Safety, Signature, Type};
 
+use crate::stream::{is_iterator, item_type};
+
+/// [`Shape::read`] or [`Shape::read_stream`].
+pub type ReadShape = fn(&Signature, &str, Option<&LitInt>, Option<&Type>) -> Result<Shape>;
+
 /// A function, constructor or method that can be called from elsewhere.
 pub struct Shape {
     /// Names of the arguments, for the caller.
@@ -15,15 +20,54 @@ pub struct Shape {
     pub results: Vec<TokenStream>,
     /// Whether the results come as a tuple.
     pub several: bool,
-    /// Whether the function returns a `Result`.
+    /// Whether the function returns a `Result`, or items that are.
     pub fallible: bool,
+    /// Whether its results come one by one.
+    pub stream: bool,
     /// Types as text, for the signature.
     pub text: String,
 }
 
 impl Shape {
-    /// Reads a signature; `what` names it in errors, `this` stands for `Self`.
+    /// Reads a signature whose results come at its end; `what` names it in errors, `this` stands for `Self`.
     pub fn read(sig: &Signature, what: &str, returns: Option<&LitInt>, this: Option<&Type>) -> Result<Self> {
+        let taking = Self::taking(sig, what, this)?;
+        let output = output(sig);
+        if is_iterator(&output) {
+            let text = "an iterator cannot travel: return a `Vec`, or mark the function as a stream, with \
+                        `#[bireme::remote(stream)]` or, for a method, `#[bireme::stream]`";
+            return Err(Error::new(output.span(), text));
+        }
+        let whole = owned(&output, this, "return an owned value")?;
+        let (value, fallible) = ok_type(&output, &whole, this)?;
+        let (results, several) = match returns {
+            None => (vec![value.1], false),
+            Some(count) => (tuple(count, value.0.as_ref(), this)?, true),
+        };
+        Ok(Self { results, several, fallible, ..taking }.giving(&whole))
+    }
+
+    /// Reads a signature whose results come one by one.
+    pub fn read_stream(sig: &Signature, what: &str, returns: Option<&LitInt>, this: Option<&Type>) -> Result<Self> {
+        let taking = Self::taking(sig, what, this)?;
+        if let Some(returns) = returns {
+            return Err(Error::new(returns.span(), "a stream has no `returns`: give each item as a tuple"));
+        }
+        let item = item_type(&output(sig))?;
+        let whole = owned(&item, this, "give owned items")?;
+        let (value, fallible) = ok_type(&item, &whole, this)?;
+        Ok(Self { results: vec![value.1], fallible, stream: true, ..taking }.giving(&whole))
+    }
+
+    fn giving(mut self, whole: &TokenStream) -> Self {
+        let types = &self.types;
+        let what = if self.stream { "stream " } else { "" };
+        self.text = format!("({}) -> {what}{whole}", quote!(#(#types),*));
+        self
+    }
+
+    /// What a signature takes.
+    fn taking(sig: &Signature, what: &str, this: Option<&Type>) -> Result<Self> {
         refuse_qualifiers(sig, what)?;
         let (mut names, mut types) = (Vec::new(), Vec::new());
         for (index, input) in sig.inputs.iter().enumerate() {
@@ -35,18 +79,8 @@ impl Shape {
                 "take an owned value, such as `String` for `&str` or `Vec<T>` for `&[T]`",
             )?);
         }
-        let output = match &sig.output {
-            ReturnType::Default => syn::parse_quote!(()),
-            ReturnType::Type(_, output) => (**output).clone(),
-        };
-        let whole = owned(&output, this, "return an owned value")?;
-        let (value, fallible) = ok_type(&output, &whole, this)?;
-        let (results, several) = match returns {
-            None => (vec![value.1], false),
-            Some(count) => (tuple(count, value.0.as_ref(), this)?, true),
-        };
-        let text = format!("({}) -> {whole}", quote!(#(#types),*));
-        Ok(Self { names, types, results, several, fallible, text })
+        let results = Vec::new();
+        Ok(Self { names, types, results, several: false, fallible: false, stream: false, text: String::new() })
     }
 
     /// The caller's parameters.
@@ -64,7 +98,9 @@ impl Shape {
     /// The type that `remote` gives.
     pub fn references(&self) -> TokenStream {
         let results = &self.results;
-        if self.several {
+        if self.stream {
+            quote!(#(::bireme::ObjectRefStream<#results>)*)
+        } else if self.several {
             quote!((#(::bireme::ObjectRef<#results>,)*))
         } else {
             quote!(#(::bireme::ObjectRef<#results>)*)
@@ -73,6 +109,9 @@ impl Shape {
 
     /// Hands the references out of a variable `results`.
     pub fn hand_out(&self) -> TokenStream {
+        if self.stream {
+            return quote!(results.take_stream());
+        }
         let each = self.results.iter().map(|_| quote!(results.take()));
         if self.several { quote!((#(#each,)*)) } else { quote!(#(#each)*) }
     }
@@ -116,6 +155,11 @@ impl Shape {
 
     /// Hands `output` over to the runtime.
     pub fn deliver(&self) -> TokenStream {
+        match (self.stream, self.fallible) {
+            (true, true) => return quote!(::bireme::private::try_yield_all(__bireme_call, output)),
+            (true, false) => return quote!(::bireme::private::yield_all(__bireme_call, output)),
+            _ => {}
+        }
         let unwrap = self.unwrap();
         if !self.several {
             return quote!(#unwrap ::bireme::private::give(__bireme_call, output));
@@ -150,6 +194,13 @@ impl Shape {
                 }
             };
         }
+    }
+}
+
+fn output(sig: &Signature) -> Type {
+    match &sig.output {
+        ReturnType::Default => syn::parse_quote!(()),
+        ReturnType::Type(_, output) => (**output).clone(),
     }
 }
 

@@ -5,9 +5,13 @@ use proptest::prelude::*;
 use super::*;
 
 fn stored(packed: Packed) -> Fetched {
-    let mut bytes = packed.encoded.head.clone();
-    bytes.extend_from_slice(packed.encoded.body());
+    let bytes: Vec<u8> = packed.encoded.parts().flatten().copied().collect();
     Fetched::Inline(bytes.into())
+}
+
+/// How far the head is from the alignment of what follows, and how long that is.
+fn head_and_rest(encoded: &Encoded) -> (usize, usize) {
+    (encoded.head.len() % PAYLOAD_ALIGN, encoded.parts().skip(1).map(<[u8]>::len).sum())
 }
 
 fn round_trip<T: Value>(value: T) -> T {
@@ -29,9 +33,9 @@ fn values_bytes_and_arrays_come_back_as_they_went() {
 #[test]
 fn large_bytes_are_not_copied_into_the_head_and_start_aligned() {
     let packed = pack(Bytes::from(vec![1; INLINE_BYTES_MAX])).unwrap();
-    assert_eq!((packed.encoded.head.len() % PAYLOAD_ALIGN, packed.encoded.body().len()), (0, INLINE_BYTES_MAX));
+    assert_eq!(head_and_rest(&packed.encoded), (0, INLINE_BYTES_MAX));
     let packed = pack(Array::from(vec![1.0_f32; INLINE_BYTES_MAX])).unwrap();
-    assert_eq!((packed.encoded.head.len() % PAYLOAD_ALIGN, packed.encoded.body().len()), (0, 4 * INLINE_BYTES_MAX));
+    assert_eq!(head_and_rest(&packed.encoded), (0, 4 * INLINE_BYTES_MAX));
 }
 
 #[test]
@@ -43,6 +47,19 @@ fn reading_as_another_type_names_both() {
     assert!(error.contains("i64") && error.contains("Array"), "{error}");
     let error = unpack::<String>(&stored(pack(7_i64).unwrap())).unwrap_err();
     assert_eq!(error.to_string(), "expected a value of type alloc::string::String, found one of type i64");
+}
+
+#[test]
+fn raw_bytes_of_another_language_are_read_and_its_own_values_refused() {
+    let mut head = Vec::new();
+    write_header(&mut head, TAG_BYTES, HEADER_BYTES, 0);
+    head.extend_from_slice(b"from afar");
+    let foreign = Fetched::Inline(head.into());
+    assert_eq!(unpack::<Vec<u8>>(&foreign).unwrap(), b"from afar");
+    assert_eq!(&unpack::<Bytes>(&foreign).unwrap()[..], b"from afar");
+    assert!(unpack::<String>(&foreign).is_err());
+    let error = unpack::<i64>(&Fetched::Inline(vec![TAG_PYTHON, 0].into())).unwrap_err().to_string();
+    assert!(error.contains("i64") && error.contains("Python"), "{error}");
 }
 
 #[test]
