@@ -1,0 +1,121 @@
+"""What runs in worker processes around the user's code."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import traceback
+from typing import Any, NoReturn
+
+from . import _native
+from ._current import current
+from ._environment import PackedEnvironment
+from ._logs import flush, name_output
+
+# The environment that this process has entered, and its key; 0 before.
+_environment: PackedEnvironment | None = None
+_environment_key = 0
+
+
+class ActorExit(BaseException):
+    """Unwinds the method that ends its actor; never seen by callers."""
+
+
+def prepare() -> None:
+    """Makes a copy of the zygote a worker of its own."""
+    os.environ.pop("BIREME_KEEPER", None)
+    os.environ.pop("BIREME_ZYGOTE", None)
+    # Copies must not share a sequence of random numbers.
+    random = sys.modules.get("random")
+    if random is not None:
+        random.seed()
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        numpy.seed()
+    signal.signal(signal.SIGINT, _on_interrupt)
+    name_output()
+
+
+def _on_interrupt(number: int, frame: Any) -> None:
+    """Raises in the tasks that were cancelled."""
+    mine, on_loop = _native.interrupt_cancelled()
+    if on_loop:
+        from . import _loop
+
+        _loop.cancel(on_loop)
+    if mine:
+        raise KeyboardInterrupt("the task was cancelled")
+
+
+def enter_environment(key: int, contents: bytes) -> None:
+    """Makes this process run in an environment; called before the first task of it."""
+    global _environment, _environment_key
+    from .exceptions import RuntimeEnvSetupError
+
+    packed: PackedEnvironment = pickle.loads(contents)
+    try:
+        scratch = os.environ["BIREME_SCRATCH"]
+        os.makedirs(scratch, mode=0o700, exist_ok=True)
+        packed.apply(scratch)
+    except Exception as error:
+        raise RuntimeEnvSetupError(f"the runtime environment could not be set up: {error}") from error
+    _environment, _environment_key = packed, key
+
+
+def environment() -> tuple[int, PackedEnvironment | None]:
+    """The environment that this process has entered, by key and itself; 0 and None for none."""
+    return _environment_key, _environment
+
+
+def construct(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Any, bool]:
+    """Makes the actor of this process, and says whether its calls run on an event loop."""
+    from .actor import is_async
+
+    if not is_async(cls):
+        return cls(*args, **(kwargs or {})), False
+    from . import _loop
+
+    async def on_the_loop() -> Any:
+        return cls(*args, **(kwargs or {}))
+
+    _loop.start()
+    return _loop.run_here(on_the_loop()), True
+
+
+def call_special(actor: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    """Methods that every actor has."""
+    name = name.removeprefix("__ray_").removeprefix("__bireme_")
+    if name == "ready__":
+        return True
+    if name == "terminate__":
+        leave()
+    if name == "call__":
+        function, *rest = args
+        return function(actor, *rest, **(kwargs or {}))
+    raise AttributeError(f"actors have no method {name}")
+
+
+def leave() -> NoReturn:
+    """Ends the actor of this process after the running call."""
+    found = current()
+    if found is None or found[2] is None:
+        raise RuntimeError("exit_actor ends the actor that calls it, and this code is not in a method of an actor")
+    raise ActorExit
+
+
+def before_exit(actor: Any) -> None:
+    """What the user's code may still do when its process ends in good order; `actor` is None in a worker for tasks."""
+    import atexit
+
+    for name in ("__ray_shutdown__", "__bireme_shutdown__"):
+        hook = getattr(actor, name, None)
+        if hook is not None:
+            try:
+                hook()
+            except Exception:  # noqa: BLE001 - the process ends in any case
+                traceback.print_exc()
+    # A second run finds none: the handlers are forgotten as they run.
+    atexit._run_exitfuncs()
+    flush()

@@ -1,0 +1,212 @@
+"""Starting and ending the runtime of a driver."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from typing import Any
+
+from . import _native
+from ._environment import RuntimeEnvironment
+from ._logs import Printer
+from ._options import InitOptions
+
+# What the zygote is told, as JSON in its environment.
+ZYGOTE_VARIABLE = "BIREME_ZYGOTE"
+
+_lock = threading.Lock()
+_chosen = InitOptions()
+_printer: Printer | None = None
+
+
+def init(
+    address: str | None = None,
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    resources: dict[str, float] | None = None,
+    object_store_memory: int | None = None,
+    namespace: str | None = None,
+    runtime_env: dict[str, Any] | None = None,
+    log_to_driver: bool | None = None,
+    logging_level: int | str | None = None,
+    ignore_reinit_error: bool = False,
+    preload: list[str] | None = None,
+    **others: Any,
+) -> "Context":
+    """Starts the runtime inside this program: no daemon, no port, nothing left behind.
+
+    `num_cpus`, `num_gpus` and `resources` are what tasks may use at once (default: what the machine has),
+    `object_store_memory` is the size of shared memory in bytes, `preload` names modules that workers find imported.
+    The first use of a remote function calls this with the defaults.
+
+    >>> import bireme
+    >>> with bireme.init(num_cpus=2):
+    ...     bireme.get(bireme.put("hello"))
+    'hello'
+    """
+    global _chosen, _printer
+    options = InitOptions(
+        address=address,
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+        resources=resources,
+        object_store_memory=object_store_memory,
+        namespace=namespace,
+        runtime_env=runtime_env,
+        log_to_driver=log_to_driver,
+        logging_level=logging_level,
+        ignore_reinit_error=ignore_reinit_error,
+        **others,
+    )
+    with _lock:
+        if _native.is_running():
+            if ignore_reinit_error:
+                return Context()
+            raise RuntimeError(
+                "bireme is running already: call bireme.shutdown() first, or pass ignore_reinit_error=True to go on with it"
+            )
+        _set_level(options.logging_level)
+        _start(options, preload)
+        if options.log_to_driver:
+            _printer = Printer()
+        _chosen = options
+    return Context()
+
+
+def _set_level(level: int) -> None:
+    import logging
+
+    logging.getLogger("bireme").setLevel(level)
+
+
+def _start(options: InitOptions, preload: list[str] | None) -> None:
+    # Here, since a program that only imports the package needs none of them.
+    import json
+    import secrets
+    import tempfile
+
+    settings = {
+        "num_cpus": options.num_cpus,
+        "num_gpus": options.num_gpus,
+        "resources": dict(options.resources),
+        "object_store_memory": options.object_store_memory,
+        "log_to_driver": options.log_to_driver,
+    }
+    # What the program has imported already its workers will need too.
+    modules = list(preload or ())
+    scratch = os.path.join(tempfile.gettempdir(), f"bireme-{os.getpid()}-{secrets.token_hex(4)}")
+    if "numpy" in sys.modules:
+        modules.insert(0, "numpy")
+    told = {
+        "path": [os.path.abspath(entry) for entry in sys.path],
+        "preload": modules,
+        "namespace": options.namespace or "",
+    }
+    os.environ[ZYGOTE_VARIABLE] = json.dumps(told)
+    try:
+        _native.start(settings, _program(), scratch)
+    finally:
+        del os.environ[ZYGOTE_VARIABLE]
+
+
+def _program() -> list[str]:
+    """What starts a Python like this one, without running the user's program again."""
+    flags = ["-X", "frozen_modules=on"] if "frozen_modules" not in sys._xoptions else []
+    for option, value in sys._xoptions.items():
+        flags += ["-X", option if value is True else f"{option}={value}"]
+    if sys.flags.no_site:
+        flags.append("-S")
+    if sys.flags.optimize:
+        flags.append("-" + "O" * sys.flags.optimize)
+    if sys.flags.isolated:
+        flags.append("-I")
+    if sys.flags.dont_write_bytecode:
+        flags.append("-B")
+    return [sys.executable, *flags, "-c", "from bireme._zygote import main; main()"]
+
+
+class Context:
+    """The running runtime; as a context manager it shuts down at the end."""
+
+    def __enter__(self) -> "Context":
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        shutdown()
+
+    def disconnect(self) -> None:
+        """Shuts the runtime down."""
+        shutdown()
+
+    @property
+    def address_info(self) -> dict[str, Any]:
+        """Where the runtime is: in this process."""
+        return {"address": "local", "node_id": node_id()}
+
+
+def auto_init() -> None:
+    """Starts the runtime with the defaults; called by the first use."""
+    init(ignore_reinit_error=True)
+
+
+def shutdown() -> None:
+    """Ends the runtime and all its processes. Does nothing when there is none."""
+    global _printer
+    with _lock:
+        _native.shutdown()
+        futures = sys.modules.get("bireme._futures")
+        if futures is not None:
+            futures.end()
+        if _printer is not None:
+            _printer.finish()
+            _printer = None
+
+
+def is_initialized() -> bool:
+    """Whether the runtime runs."""
+    return _native.is_running()
+
+
+def namespace() -> str:
+    """The namespace of this program's actors; empty when it was not chosen."""
+    return _chosen.namespace or ""
+
+
+def adopt_namespace(name: str) -> None:
+    """In the zygote: actors that workers start belong where the driver's do."""
+    global _chosen
+    _chosen = InitOptions(namespace=name or None)
+
+
+def full_name(name: str, given: str | None) -> str:
+    """The name under which the engine knows an actor."""
+    where = namespace() if given is None else given
+    # A separator that no one types, so that no pair of names can be taken for another.
+    return f"{where}\x1f{name}" if where else name
+
+
+def environment_for(chosen: RuntimeEnvironment | None) -> tuple[int, bytes | None] | None:
+    """The key of the environment that a task gets, and what to publish under it; None for the plain one."""
+    import pickle
+
+    from . import _worker
+
+    key, inherited = _worker.environment()
+    if chosen is None and key:
+        return key, None
+    environment = chosen if _chosen.runtime_env is None else (chosen or RuntimeEnvironment()).over(_chosen.runtime_env)
+    if not environment:
+        return None
+    packed = environment.pack().over(inherited)
+    return int(packed.key[:15], 16) + 1, pickle.dumps(packed, protocol=5)
+
+
+def node_id() -> str:
+    """The id of the node, as text."""
+    return _native.node_id()
+
+
+atexit.register(shutdown)
