@@ -8,6 +8,7 @@
 //! | `output` | the aligned table and the JSON lines |
 //! | `floor` | the floors: what the machine does without us |
 //! | `tasks`, `actors`, `objects`, `startup`, `faults`, `spin` | one function per row |
+//! | `python` | the rows of the Python package, with `--python` |
 //!
 //! Each row is measured by seven interleaved pairs (ours, floor): ours, then the floor, and again. What is judged is
 //! the median: of the ratios of the pairs where the bar is a ratio, of our values where the bar is absolute. A row runs in
@@ -21,6 +22,7 @@ mod measure;
 mod objects;
 mod output;
 pub(crate) mod probe;
+mod python;
 mod rows;
 mod spin;
 mod startup;
@@ -61,16 +63,24 @@ pub(crate) struct Arguments {
     /// Measure less of everything: seconds instead of minutes, and figures that say little.
     #[arg(long)]
     quick: bool,
+    #[command(flatten)]
+    python: python::PythonArguments,
 }
 
 /// Accepts the names of rows; for another word the error lists them and says which one is near.
 fn names() -> PossibleValuesParser {
-    PossibleValuesParser::new(ROWS.iter().map(|row| row.name))
+    let rust = ROWS.iter().map(|row| row.name);
+    let of_python = python::names().filter(|name| rows::find(name).is_none());
+    PossibleValuesParser::new(rust.chain(of_python))
 }
 
 /// Measures what was asked for and prints it row by row.
 pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
-    let chosen = chosen(&arguments.names);
+    let Arguments { names, list, json, check, quick, python } = arguments;
+    if python.python {
+        return python::run(python, &python::Options { names, list: *list, json: *json, check: *check, quick: *quick });
+    }
+    let chosen = chosen(names)?;
     if arguments.list {
         chosen.iter().for_each(|row| println!("{}", row.name));
         return Ok(ExitCode::SUCCESS);
@@ -103,8 +113,11 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
 }
 
 /// The rows with these names, in the order of the table; all when no name is given.
-fn chosen(names: &[String]) -> Vec<&'static Row> {
-    ROWS.iter().filter(|row| names.is_empty() || names.iter().any(|name| name == row.name)).collect()
+fn chosen(names: &[String]) -> Outcome<Vec<&'static Row>> {
+    if let Some(name) = names.iter().find(|name| rows::find(name).is_none()) {
+        return Err(format!("{name} is a row of the Python package: add --python").into());
+    }
+    Ok(ROWS.iter().filter(|row| names.is_empty() || names.iter().any(|name| name == row.name)).collect())
 }
 
 fn warn_about_this_machine() {
@@ -127,14 +140,17 @@ fn first_number(text: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
     fn no_name_means_all_rows_and_names_keep_the_order_of_the_table() {
-        assert_eq!(chosen(&[]).len(), ROWS.len());
+        assert_eq!(chosen(&[]).unwrap().len(), ROWS.len());
         let names = ["task_sync", "tasks_async"].map(str::to_owned);
-        let found: Vec<_> = chosen(&names).iter().map(|row| row.name).collect();
+        let found: Vec<_> = chosen(&names).unwrap().iter().map(|row| row.name).collect();
         assert_eq!(found, ["tasks_async", "task_sync"]);
+        let error = chosen(&["wait_each".to_owned()]).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|text| text.contains("wait_each") && text.contains("--python")));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The command as a user starts it.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -74,4 +75,51 @@ fn version_and_help_say_what_this_is() {
     let help = bireme(&["help"]);
     assert!(help.status.success() && text(&help.stdout).contains("bench"));
     assert!(!text(&help.stdout).contains("bench-probe"), "hidden commands stay hidden");
+}
+
+#[test]
+fn the_rows_of_python_have_stable_names() {
+    let output = bireme(&["bench", "--python", "--list"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let names: Vec<&str> = text(&output.stdout).lines().collect();
+    let stable = [
+        "first_result",
+        "memory_at_rest",
+        "task_sync",
+        "tasks_async",
+        "actor_sync",
+        "actor_async",
+        "async_actor",
+        "actors_created",
+        "put_small",
+        "put_warm",
+        "get_zero_copy",
+        "get_read",
+        "wait_each",
+        "ref_arguments",
+        "states_4kb",
+        "states_100kb",
+    ];
+    assert_eq!(names, stable);
+}
+
+#[test]
+fn a_python_without_the_package_is_an_error_that_says_how_to_install_it() {
+    // Stands for a Python that has nothing: where the package is, and what is missing, are empty lines.
+    let python = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("bare-python");
+    std::fs::write(&python, "#!/bin/sh\necho\necho\n").unwrap();
+    std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let output = bireme(&["bench", "--python", "task_sync", "--python-exe", python.to_str().unwrap()]);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error.contains("bare-python") && error.contains("pip install ."), "{error}");
+}
+
+#[test]
+fn a_row_of_python_alone_and_a_peer_without_python_are_errors_with_the_remedy() {
+    let error = bireme(&["bench", "wait_each"]).stderr;
+    assert!(text(&error).contains("--python"), "{}", text(&error));
+    let output = bireme(&["bench", "--peer", "ray"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--python"), "{}", text(&output.stderr));
 }

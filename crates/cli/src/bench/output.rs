@@ -108,7 +108,7 @@ fn line(cells: &[&str; 9]) -> String {
 }
 
 /// Three digits that matter, with k and M.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     let (scaled, suffix) = match value.abs() {
         size if size >= 999.5e3 => (value / 1e6, " M"),
         size if size >= 9_995.0 => (value / 1e3, " k"),

@@ -107,11 +107,12 @@ fn read_pairs(child: &mut Child) -> Outcome<Vec<Pair>> {
     Ok(pairs)
 }
 
-fn next_line(lines: &Receiver<String>, wait: Duration) -> Outcome<Option<String>> {
+/// The next line, or nothing when the sender is gone; silence is an error.
+pub(super) fn next_line(lines: &Receiver<String>, wait: Duration) -> Outcome<Option<String>> {
     match lines.recv_timeout(wait) {
         Ok(line) => Ok(Some(line)),
         Err(RecvTimeoutError::Disconnected) => Ok(None),
-        Err(RecvTimeoutError::Timeout) => Err(format!("no figures after {wait:?}; the probe was ended").into()),
+        Err(RecvTimeoutError::Timeout) => Err(format!("no figures after {wait:?}; it was ended").into()),
     }
 }
 

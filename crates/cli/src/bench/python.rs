@@ -1,0 +1,161 @@
+//! `bireme bench --python`: what a user of the Python package gets, and beside it what Ray gives for the same script.
+//!
+//! | file | what |
+//! |---|---|
+//! | `rows` | the table of rows: unit, bars, goal, and Ray's figures where Ray is not measured |
+//! | `interpreter` | which Python, and the environment with Ray |
+//! | `suite` | a run of the benchmark script, which is part of the package |
+//! | `verdict` | figures against bars |
+//! | `output` | the aligned table and the JSON lines |
+//!
+//! Every row runs in processes of its own. With a peer, ours is measured before and after it, so that a machine that
+//! becomes slower or faster meanwhile does not decide. What is judged is the median of the rounds.
+
+mod interpreter;
+mod output;
+mod rows;
+mod suite;
+mod verdict;
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use super::Outcome;
+use interpreter::Interpreter;
+use rows::{ROWS, Row};
+use suite::Suite;
+use verdict::Report;
+
+/// Rounds of ours for each of the two halves, and of the peer.
+const ROUNDS: Rounds = Rounds { first: 4, second: 3, peer: 3 };
+/// The fewest that show that it works.
+const QUICK_ROUNDS: Rounds = Rounds { first: 1, second: 1, peer: 1 };
+
+/// What `bireme bench` is told about Python.
+#[derive(Args)]
+pub(crate) struct PythonArguments {
+    /// Measure the Python package instead of the Rust one.
+    #[arg(long)]
+    pub(crate) python: bool,
+    /// Measure this system too, with the same script in the same run; it is installed apart when it is used first.
+    #[arg(long, value_enum, requires = "python")]
+    peer: Option<Peer>,
+    /// The Python that has the package; else the one beside this command, of `$VIRTUAL_ENV`, or on `PATH`.
+    #[arg(long, value_name = "PATH", requires = "python")]
+    python_exe: Option<std::path::PathBuf>,
+}
+
+/// A system to compare with.
+#[derive(Clone, Copy, ValueEnum)]
+enum Peer {
+    /// Ray 2.60.
+    Ray,
+}
+
+/// How to measure and print, as for the Rust rows.
+pub(crate) struct Options<'a> {
+    /// Rows; all when empty.
+    pub(crate) names: &'a [String],
+    /// Print the names only.
+    pub(crate) list: bool,
+    /// Lines of JSON.
+    pub(crate) json: bool,
+    /// Fail when a bar does not hold.
+    pub(crate) check: bool,
+    /// Measure less.
+    pub(crate) quick: bool,
+}
+
+/// The names of the rows.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    ROWS.iter().map(|row| row.name)
+}
+
+struct Rounds {
+    first: u32,
+    second: u32,
+    peer: u32,
+}
+
+/// Measures what was asked for and prints it row by row.
+pub(crate) fn run(arguments: &PythonArguments, options: &Options<'_>) -> Outcome<ExitCode> {
+    let chosen = chosen(options.names)?;
+    if options.list {
+        chosen.iter().for_each(|row| println!("{}", row.name));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let python = Interpreter::find(arguments.python_exe.as_deref())?;
+    let script = python.script()?;
+    let ours = Suite { system: "bireme", python: python.path(), script: &script, quick: options.quick };
+    let peer_python = arguments.peer.map(|Peer::Ray| interpreter::with_ray(&python)).transpose()?;
+    let peer =
+        peer_python.as_ref().map(|path| Suite { system: "ray", python: path, script: &script, quick: options.quick });
+    super::warn_about_this_machine();
+    if !options.json {
+        eprintln!("bireme: the package in {}", python.path().display());
+        println!("{}", output::table_head(peer.is_some()));
+    }
+    let (mut failed, mut missed) = (Vec::new(), Vec::new());
+    for row in chosen {
+        let report = measure(row, &ours, peer.as_ref());
+        println!("{}", if options.json { output::json(&report) } else { output::table_line(&report) });
+        match &report.result {
+            Err(error) => {
+                eprintln!("bireme: {} failed: {error}", row.name);
+                failed.push(row.name);
+            }
+            Ok(figures) if !figures.holds() => missed.push(row.name),
+            Ok(_) => {}
+        }
+    }
+    if options.check && !missed.is_empty() {
+        eprintln!("bireme: the bar does not hold for: {}", missed.join(", "));
+    }
+    if !failed.is_empty() {
+        eprintln!("bireme: no figures for: {}", failed.join(", "));
+    }
+    let well = failed.is_empty() && (missed.is_empty() || !options.check);
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The rows with these names, in the order of the table; all when no name is given.
+fn chosen(names: &[String]) -> Outcome<Vec<&'static Row>> {
+    if let Some(name) = names.iter().find(|name| ROWS.iter().all(|row| row.name != **name)) {
+        let all: Vec<&str> = self::names().collect();
+        return Err(format!("there is no Python row named {name}; the rows are: {}", all.join(", ")).into());
+    }
+    Ok(ROWS.iter().filter(|row| names.is_empty() || names.iter().any(|name| name == row.name)).collect())
+}
+
+/// Ours, the peer, and ours again.
+fn measure(row: &'static Row, ours: &Suite<'_>, peer: Option<&Suite<'_>>) -> Report {
+    let rounds = if ours.quick { QUICK_ROUNDS } else { ROUNDS };
+    let measured = || {
+        let mut pairs = ours.measure(row.name, rounds.first)?;
+        // Without the peer a row still has figures of ours, so the run goes on and the bars fall back on the table.
+        let of_peer = peer.and_then(|peer| {
+            let measured = peer.measure(row.name, rounds.peer);
+            measured.inspect_err(|error| eprintln!("bireme: {} of {} failed: {error}", row.name, peer.system)).ok()
+        });
+        pairs.extend(ours.measure(row.name, rounds.second)?);
+        Ok((pairs, of_peer))
+    };
+    Report::new(row, measured())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn names_keep_the_order_of_the_table_and_an_unknown_one_is_an_error_with_all_names() {
+        assert_eq!(chosen(&[]).unwrap().len(), ROWS.len());
+        let names = ["tasks_async", "task_sync"].map(str::to_owned);
+        let found: Vec<_> = chosen(&names).unwrap().iter().map(|row| row.name).collect();
+        assert_eq!(found, ["task_sync", "tasks_async"]);
+        let error = chosen(&["chain".to_owned()]).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|text| text.contains("chain") && text.contains("wait_each")));
+    }
+}
