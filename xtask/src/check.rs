@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::python;
 use crate::remains;
 use crate::step::{self, Run, Step, Summary};
 use crate::tidy;
@@ -60,6 +61,15 @@ const MODELLED: &[&str] = &["bireme-net", "bireme-store"];
 
 /// Runs every step and prints a verdict. True when all of them succeeded.
 pub fn run(root: &Path, budget: &Budget) -> bool {
+    run_steps(root, budget.name, |run| steps(run, budget))
+}
+
+/// The same with the steps about the Python package alone.
+pub fn run_python(root: &Path) -> bool {
+    run_steps(root, "python", |run| Ok(python::steps(run, &example_names(&Tree::read(&run.root)?, ".py"))))
+}
+
+fn run_steps(root: &Path, name: &str, steps: impl Fn(&Run) -> std::io::Result<Vec<Step>>) -> bool {
     let started = Instant::now();
     let target = root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));
     // Processes name their executable by its real path.
@@ -68,6 +78,7 @@ pub fn run(root: &Path, budget: &Budget) -> bool {
     let mark = format!("{}-{nanoseconds}", std::process::id());
     let run = Run { root: root.to_path_buf(), target, mark };
     remains::clear_temporary_folder(&run.target);
+    python::clear(&run);
     let shared_memory_before = remains::shared_memory_files();
 
     let mut failed = Vec::new();
@@ -75,7 +86,7 @@ pub fn run(root: &Path, budget: &Budget) -> bool {
     if !tidy_step(root) {
         failed.push("tidy".to_owned());
     }
-    let steps = match steps(&run, budget) {
+    let steps = match steps(&run) {
         Ok(steps) => steps,
         Err(error) => {
             println!("FAILED  the workspace cannot be read: {error}");
@@ -89,15 +100,19 @@ pub fn run(root: &Path, budget: &Budget) -> bool {
         }
     }
     count += 1;
+    if !wheel_step(&run) {
+        failed.push("wheel size".to_owned());
+    }
+    count += 1;
     if !remains_step(&run, &shared_memory_before) {
         failed.push("remains".to_owned());
     }
 
     let elapsed = started.elapsed().as_secs_f64();
     if failed.is_empty() {
-        println!("{}: all {count} steps ok in {elapsed:.0}s", budget.name);
+        println!("{name}: all {count} steps ok in {elapsed:.0}s");
     } else {
-        println!("{}: {} of {count} steps FAILED in {elapsed:.0}s: {}", budget.name, failed.len(), failed.join(", "));
+        println!("{name}: {} of {count} steps FAILED in {elapsed:.0}s: {}", failed.len(), failed.join(", "));
     }
     failed.is_empty()
 }
@@ -110,6 +125,21 @@ fn tidy_step(root: &Path) -> bool {
         false => step::report_failure("tidy", started.elapsed(), "the findings stand above"),
     }
     ok
+}
+
+fn wheel_step(run: &Run) -> bool {
+    let started = Instant::now();
+    match python::wheel_bytes(run).and_then(python::judge_wheel) {
+        Ok(line) => {
+            step::report_ok("wheel size", started.elapsed());
+            println!("    {line}");
+            true
+        }
+        Err(reason) => {
+            step::report_failure("wheel size", started.elapsed(), &reason);
+            false
+        }
+    }
 }
 
 fn remains_step(run: &Run, shared_memory_before: &[String]) -> bool {
@@ -131,7 +161,9 @@ fn steps(run: &Run, budget: &Budget) -> std::io::Result<Vec<Step>> {
     let mut steps = static_steps();
     steps.extend(test_steps(run, budget));
     steps.extend(simulation_steps(budget));
-    steps.extend(example_steps(&example_names(&Tree::read(&run.root)?)));
+    let tree = Tree::read(&run.root)?;
+    steps.extend(example_steps(&example_names(&tree, ".rs")));
+    steps.extend(python::steps(run, &example_names(&tree, ".py")));
     Ok(steps)
 }
 
@@ -179,8 +211,8 @@ fn simulation_steps(budget: &Budget) -> [Step; 2] {
 }
 
 /// The names of the examples, from their files: a new one is run without being listed anywhere else.
-fn example_names(tree: &Tree) -> Vec<String> {
-    let files = tree.files().filter_map(|(path, _)| path.strip_prefix("examples/")?.strip_suffix(".rs"));
+fn example_names(tree: &Tree, ending: &str) -> Vec<String> {
+    let files = tree.files().filter_map(|(path, _)| path.strip_prefix("examples/")?.strip_suffix(ending));
     files.filter(|name| !name.contains('/')).map(str::to_owned).collect()
 }
 
@@ -205,9 +237,14 @@ mod tests {
 
     #[test]
     fn every_example_file_becomes_a_step() {
-        let tree =
-            Tree::of(&[("examples/a.rs", ""), ("examples/b.rs", ""), ("examples/more/c.rs", ""), ("README.md", "")]);
-        let steps = example_steps(&example_names(&tree));
+        let tree = Tree::of(&[
+            ("examples/a.rs", ""),
+            ("examples/b.rs", ""),
+            ("examples/more/c.rs", ""),
+            ("examples/a.py", ""),
+        ]);
+        assert_eq!(example_names(&tree, ".py"), ["a"]);
+        let steps = example_steps(&example_names(&tree, ".rs"));
         let names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
         assert_eq!(names, ["examples build", "example a", "example b", "demo"]);
     }

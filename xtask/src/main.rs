@@ -5,6 +5,7 @@
 //! that a machine can check, each with a test that plants a violation.
 
 mod check;
+mod python;
 mod remains;
 mod source;
 mod step;
@@ -18,7 +19,8 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   tidy                     the rules of the house that a machine can check
-  check                    everything, read-only: format, clippy, tidy, tests, docs, models, simulation, examples
+  check                    everything, read-only: format, clippy, tidy, tests, docs, models, simulation, examples, Python
+  python                   the steps of check about the Python package: build, install, test, types, examples
   fix                      format and apply clippy's suggestions: the only command that writes
   ci                       check with larger budgets
   sim [SEED | --seeds N]   the simulator, one seed or many
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         ("tidy", true) => tidy::run(&root),
         ("check", true) => check::run(&root, &check::CHECK),
         ("ci", true) => check::run(&root, &check::CI),
+        ("python", true) => check::run_python(&root),
         ("fix", true) => fix(&root),
         ("sim", _) => cargo(&root, &[&["run", "--release", "--package", "bireme-sim", "--"], &rest[..]].concat()),
         ("bench", _) => {

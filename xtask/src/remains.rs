@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub const MARK: &str = "BIREME_CHECK_RUN";
 
 /// Names of processes that must end with their driver.
-const PROCESSES: &[&str] = &["bireme-worker", "bireme-keeper"];
+const PROCESSES: &[&str] = &["bireme-worker", "bireme-keeper", "bireme-zygote"];
 
 /// Begins the name of every file that the library makes outside of a folder that the user named.
 const FILE_PREFIX: &str = "bireme";
@@ -109,7 +109,14 @@ fn carries(folder: &Path, mark: &str) -> bool {
 
 fn is_worker_of(folder: &Path, target: &Path) -> bool {
     PROCESSES.contains(&name_of(folder).as_str())
-        && fs::read_link(folder.join("exe")).is_ok_and(|executable| executable.starts_with(target))
+        && (fs::read_link(folder.join("exe")).is_ok_and(|executable| executable.starts_with(target))
+            || maps_file_of(&fs::read_to_string(folder.join("maps")).unwrap_or_default(), target))
+}
+
+/// Whether a process has a file from below the folder in its memory. A Python worker's executable is the system's, and
+/// only the extension is ours.
+fn maps_file_of(maps: &str, folder: &Path) -> bool {
+    maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..])).any(|path| Path::new(path).starts_with(folder))
 }
 
 fn files_of_ours(folder: &Path) -> Vec<String> {
@@ -137,6 +144,14 @@ mod tests {
         end_marked(&mark);
         assert!(!child.wait().expect("the child is ours").success());
         assert!(processes(|entry| carries(entry, &mark)).is_empty());
+    }
+
+    #[test]
+    fn a_process_is_known_by_the_extension_that_it_has_loaded() {
+        let maps = "7f00-7f01 r-xp 00000000 fe:00 12 /usr/lib/libc.so.6\n\
+            7f02-7f03 r-xp 00000000 fe:00 13                 /house/target/venv/lib/bireme/_native.abi3.so\n7f04-7f05 rw-p 0 0\n";
+        assert!(maps_file_of(maps, Path::new("/house/target")));
+        assert!(!maps_file_of(maps, Path::new("/house/tar")));
     }
 
     #[test]

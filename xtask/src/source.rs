@@ -4,6 +4,8 @@
 //! in code is no comment. Both halves keep the line structure of the original, so a line number found in one
 //! is the line number in the file. Strings and characters are blank in both.
 
+pub mod python;
+
 /// The two halves of one file.
 pub struct Source {
     /// The text with comments, strings and characters blanked.

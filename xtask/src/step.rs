@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,21 +40,40 @@ pub enum Summary {
 pub struct Step {
     /// What the line says.
     pub name: String,
-    /// The arguments of cargo.
+    /// What is run; nothing stands for cargo.
+    pub program: Option<PathBuf>,
+    /// Its arguments.
     pub arguments: Vec<String>,
     /// Added to the environment.
     pub environment: Vec<(&'static str, String)>,
+    /// A folder with programs that go before those of the system.
+    pub first_on_path: Option<PathBuf>,
     /// When the step is ended and counts as failed.
     pub deadline: Duration,
     /// What is printed on success.
     pub summary: Summary,
+    /// What to look at when it fails, for failures that are mostly the machine's.
+    pub remedy: Option<&'static str>,
 }
 
 impl Step {
     /// A step that runs cargo.
     pub fn cargo(name: &str, arguments: &[&str], deadline: Duration, summary: Summary) -> Self {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        Self { name: name.to_owned(), arguments, environment: Vec::new(), deadline, summary }
+        let name = name.to_owned();
+        let (program, first_on_path, remedy) = (None, None, None);
+        Self { name, program, arguments, environment: Vec::new(), first_on_path, deadline, summary, remedy }
+    }
+
+    /// A step that runs another program.
+    pub fn program(name: &str, program: &Path, arguments: &[&str], deadline: Duration, summary: Summary) -> Self {
+        Self { program: Some(program.to_path_buf()), ..Self::cargo(name, arguments, deadline, summary) }
+    }
+
+    /// The same step with a remedy.
+    pub fn or_else_look_at(mut self, remedy: &'static str) -> Self {
+        self.remedy = Some(remedy);
+        self
     }
 
     /// The same step with one more variable.
@@ -88,6 +107,9 @@ impl Step {
                 }
                 report_failure(&self.name, elapsed, &reason);
                 println!("      to repeat: {}", self.command_line());
+                if let Some(remedy) = self.remedy {
+                    println!("      {remedy}");
+                }
                 false
             }
         }
@@ -98,11 +120,18 @@ impl Step {
         fs::create_dir_all(&folder)?;
         let log = folder.join(format!("{}.log", self.name.replace([' ', '/'], "-")));
         let file = File::create(&log)?;
-        let mut command = Command::new(cargo_program());
+        let mut command = Command::new(self.program.clone().unwrap_or_else(|| cargo_program().into()));
         command.args(&self.arguments).current_dir(&run.root);
         command.env(remains::MARK, &run.mark).env("CARGO_TERM_COLOR", "never");
         command.env("TMPDIR", remains::temporary_folder(&run.target)?);
+        // Nothing is written beside a source, also not by an interpreter.
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
         command.envs(self.environment.iter().map(|(key, value)| (key, value)));
+        if let Some(folder) = &self.first_on_path {
+            let before = std::env::var_os("PATH").unwrap_or_default();
+            let folders = std::iter::once(folder.clone()).chain(std::env::split_paths(&before));
+            command.env("PATH", std::env::join_paths(folders).map_err(io::Error::other)?);
+        }
         // Both streams go to one file, in the order in which they were written.
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let mut child = command.spawn()?;
@@ -126,11 +155,14 @@ impl Step {
 
     fn command_line(&self) -> String {
         let variables = self.environment.iter().map(|(key, value)| format!("{key}='{value}' "));
+        let path = self.first_on_path.as_ref().map(|folder| format!("PATH='{}':\"$PATH\" ", folder.display()));
         let quoted = self
             .arguments
             .iter()
             .map(|argument| if argument.contains([' ', '(']) { format!("'{argument}'") } else { argument.clone() });
-        format!("{}cargo {}", variables.collect::<String>(), quoted.collect::<Vec<_>>().join(" "))
+        let program = self.program.as_deref().map_or_else(|| "cargo".to_owned(), |path| path.display().to_string());
+        let variables = variables.chain(path).collect::<String>();
+        format!("{variables}{program} {}", quoted.collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -140,7 +172,7 @@ impl Summary {
         let found: Vec<&str> = match self {
             Self::None => Vec::new(),
             Self::Tests => {
-                let all = lines.filter(|line| line.starts_with("Summary [") || line.starts_with("test result:"));
+                let all = lines.filter(|line| is_summary(line));
                 // Crates without doc tests say so one by one; a step in which nothing ran still fails below.
                 all.filter(|line| !line.starts_with("test result: ok. 0 passed; 0 failed")).collect()
             }
@@ -151,6 +183,12 @@ impl Summary {
         }
         Ok(found)
     }
+}
+
+/// Whether a test runner ends with this line: nextest, rustdoc, or pytest, which begins with a number.
+fn is_summary(line: &str) -> bool {
+    let of_pytest = line.starts_with(|c: char| c.is_ascii_digit()) && line.contains(" passed") && line.contains(" in ");
+    line.starts_with("Summary [") || line.starts_with("test result:") || of_pytest
 }
 
 /// Prints the line of a step that succeeded.
@@ -178,11 +216,11 @@ mod tests {
     }
 
     #[test]
-    fn the_summaries_of_both_test_runners_are_kept() {
-        let output =
-            "noise\n     Summary [   0.1s] 3 tests run: 3 passed, 0 skipped\ntest result: ok. 2 passed; 0 failed\n";
-        let lines = Summary::Tests.of(output).expect("the output has two summaries");
-        assert_eq!(lines.len(), 2);
+    fn the_summaries_of_all_test_runners_are_kept() {
+        let output = "noise\n     Summary [   0.1s] 3 tests run: 3 passed, 0 skipped\n\
+            test result: ok. 2 passed; 0 failed\n............ [100%]\n12 passed, 1 skipped in 3.40s\n";
+        let lines = Summary::Tests.of(output).expect("the output has three summaries");
+        assert_eq!(lines.len(), 3);
         assert!(lines[0].ends_with("3 passed, 0 skipped"));
     }
 
@@ -190,6 +228,7 @@ mod tests {
     fn a_test_step_without_a_summary_fails() {
         assert!(Summary::Tests.of("Compiling\n").is_err());
         assert!(Summary::Tests.of("test result: ok. 0 passed; 0 failed; 0 ignored\n").is_err(), "nothing ran");
+        assert!(Summary::Tests.of("no tests ran in 0.01s\n").is_err(), "pytest found none");
         assert!(Summary::None.of("").is_ok());
         assert_eq!(Summary::LastLine.of("a\nb\n\n"), Ok(vec!["b"]));
     }
@@ -215,5 +254,9 @@ mod tests {
         let step = Step::cargo("x", &["nextest", "run", "-E", "test(loom_)"], POLL, Summary::None)
             .with("RUSTFLAGS", "--cfg loom");
         assert_eq!(step.command_line(), "RUSTFLAGS='--cfg loom' cargo nextest run -E 'test(loom_)'");
+        let mut step = Step::program("x", Path::new("bin/python"), &["-m", "pytest"], POLL, Summary::None);
+        assert_eq!(step.command_line(), "bin/python -m pytest");
+        step.first_on_path = Some("target/venv/bin".into());
+        assert_eq!(step.command_line(), "PATH='target/venv/bin':\"$PATH\" bin/python -m pytest");
     }
 }

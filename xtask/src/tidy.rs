@@ -100,6 +100,7 @@ pub fn run(root: &Path) -> bool {
             println!("{}:{}: {label}: {} [{name}]", finding.path, finding.line, finding.message);
         }
     }
-    println!("tidy: {} rules, {} Rust files, {failures} failures", RULES.len(), tree.rust().len());
+    let (rust, python) = (tree.rust().len(), tree.python().len());
+    println!("tidy: {} rules, {rust} Rust files, {python} Python files, {failures} failures", RULES.len());
     failures == 0
 }

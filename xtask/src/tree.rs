@@ -11,7 +11,8 @@ use std::path::Path;
 use crate::source::{self, Source};
 
 /// Folders that hold nothing we wrote.
-const SKIPPED: &[&str] = &["target", ".git", ".venv", "node_modules", "__pycache__"];
+const SKIPPED: &[&str] =
+    &["target", ".git", ".venv", "node_modules", "__pycache__", ".hypothesis", ".pytest_cache", ".mypy_cache"];
 
 /// Programs that must not compile: what they do wrong is their purpose, so no rule reads them.
 const REFUSED_PROGRAMS: &str = "crates/bireme/tests/ui/";
@@ -41,10 +42,26 @@ impl RustFile {
     }
 }
 
+/// A Python file, taken apart once for all checks.
+pub struct PythonFile {
+    /// Path from the root, with forward slashes.
+    pub path: String,
+    /// Code and comments apart.
+    pub source: Source,
+}
+
+impl PythonFile {
+    /// Whether it is a test, or support of tests.
+    pub fn is_test(&self) -> bool {
+        self.path.split('/').any(|part| part == "tests")
+    }
+}
+
 /// All files of the workspace by path from the root.
 pub struct Tree {
     files: BTreeMap<String, String>,
     rust: Vec<RustFile>,
+    python: Vec<PythonFile>,
 }
 
 impl Tree {
@@ -73,7 +90,11 @@ impl Tree {
     fn new(files: BTreeMap<String, String>) -> Self {
         let is_ours = |path: &str| path.ends_with(".rs") && !path.starts_with(REFUSED_PROGRAMS);
         let rust = files.iter().filter(|(path, _)| is_ours(path)).map(|(p, t)| RustFile::new(p, t)).collect();
-        Self { files, rust }
+        let of_python = files.iter().filter(|(path, _)| path.ends_with(".py") || path.ends_with(".pyi"));
+        let taken_apart =
+            of_python.map(|(path, text)| PythonFile { path: path.clone(), source: source::python::halves(text) });
+        let python = taken_apart.collect();
+        Self { files, rust, python }
     }
 
     /// A tree from literals.
@@ -85,6 +106,11 @@ impl Tree {
     /// Every Rust file, in the order of paths.
     pub fn rust(&self) -> &[RustFile] {
         &self.rust
+    }
+
+    /// Every Python file, in the order of paths.
+    pub fn python(&self) -> &[PythonFile] {
+        &self.python
     }
 
     /// Every file with its text, in the order of paths.

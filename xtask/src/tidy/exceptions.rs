@@ -43,9 +43,58 @@ const EXCEPTIONS: &[Exception] = &[
     },
     Exception {
         rule: "unsafety",
+        path: "tests/forks.rs",
+        word: "unsafe",
+        why: "a test of what a fork may do has to fork",
+    },
+    Exception {
+        rule: "unsafety",
+        path: "tests/interrupts.rs",
+        word: "unsafe",
+        why: "a test of interrupted waits has to handle and send signals",
+    },
+    Exception {
+        rule: "unsafety",
         path: "crates/cli/src/bench/floor/fresh.rs",
         word: "unsafe",
         why: "the floor of a cold put maps fresh shared pages, which no safe call does",
+    },
+    Exception {
+        rule: "unsafety",
+        path: "crates/py/src/interrupt.rs",
+        word: "unsafe",
+        why: "a task is cancelled by a signal to its thread, which no safe call sends",
+    },
+    Exception {
+        rule: "unsafety",
+        path: "crates/py/src/value.rs",
+        word: "unsafe",
+        why: "bytes of a Python buffer are read in place while it is held, which PyO3 cannot express",
+    },
+    Exception {
+        rule: "unsafety",
+        path: "crates/py/src/view.rs",
+        word: "unsafe",
+        why: "the buffer protocol hands out a pointer",
+    },
+    Exception {
+        rule: "unsafety",
+        path: "crates/py/src/gil.rs",
+        word: "unsafe",
+        why: "a closure that stays on its thread passes a bound that asks for more",
+    },
+    Exception {
+        rule: "unsafety",
+        path: "crates/py/src/zygote.rs",
+        word: "unsafe",
+        why: "the interpreter has to be told of a fork that it did not make",
+    },
+    Exception { rule: "unsafety", path: "tests/forks.rs", word: "unsafe", why: "a test of forks has to fork" },
+    Exception {
+        rule: "unsafety",
+        path: "tests/interrupts.rs",
+        word: "unsafe",
+        why: "a test of signals has to send them to a thread",
     },
     Exception {
         rule: "purity",

@@ -1,4 +1,4 @@
-//! Marks of unfinished work that must not land, in Rust and in scripts.
+//! Marks of unfinished work that must not land, in Rust, Python and scripts.
 
 use super::Finding;
 use crate::source::find_word;
@@ -18,7 +18,9 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         }
         findings.extend(marks(&file.path, &file.source.comments));
     }
-    let scripts = tree.files().filter(|(path, text)| !path.ends_with(".rs") && text.starts_with("#!"));
+    findings.extend(tree.python().iter().flat_map(|file| marks(&file.path, &file.source.comments)));
+    let is_other = |path: &str| !path.ends_with(".rs") && !path.ends_with(".py");
+    let scripts = tree.files().filter(|(path, text)| is_other(path) && text.starts_with("#!"));
     findings.extend(scripts.flat_map(|(path, text)| marks(path, text)));
     findings
 }
@@ -65,5 +67,6 @@ mod tests {
     #[test]
     fn scripts_are_read_too() {
         assert_eq!(check(&Tree::of(&[("check", "#!/bin/sh\n# FIXME\n")])).len(), 1);
+        assert_eq!(check(&Tree::of(&[("a.py", "#!/usr/bin/python\nx = 'FIXME'  # TODO later\n")])).len(), 1);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use crate::source::{find_word, words};
-use crate::tree::Tree;
+use crate::tree::{PythonFile, Tree};
 
 const KEYWORDS: &[&str] = &["struct", "enum", "trait", "type", "union"];
 const ENDINGS: &[&str] =
@@ -32,6 +32,26 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             }
         }
     }
+    findings.extend(tree.python().iter().flat_map(in_python));
+    findings
+}
+
+/// Folders are left alone: `bireme.util` is the name that users know from Ray.
+fn in_python(file: &PythonFile) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let name = file.path.rsplit('/').next().unwrap_or_default();
+    if FILES.contains(&name.trim_end_matches(".pyi").trim_end_matches(".py").trim_start_matches('_')) {
+        let message = format!("`{name}` does not say what is in it: use a word of the glossary");
+        findings.push(Finding::of(&file.path, message));
+    }
+    for (index, code) in file.source.code.lines().enumerate() {
+        let Some(rest) = code.trim_start().strip_prefix("class ") else { continue };
+        let defined = words(rest).next().unwrap_or_default();
+        if let Some(ending) = ENDINGS.iter().find(|ending| defined.ends_with(*ending)) {
+            let message = format!("`{defined}`: a name that ends in {ending} says nothing; use a word of the glossary");
+            findings.push(Finding::at(&file.path, index + 1, message));
+        }
+    }
     findings
 }
 
@@ -56,5 +76,12 @@ mod tests {
         assert_eq!(found("crates/core/src/utils.rs", ""), 1);
         assert_eq!(found("tests/common/start.rs", ""), 1);
         assert_eq!(found("crates/core/src/node.rs", ""), 0);
+    }
+
+    #[test]
+    fn python_classes_and_files_with_empty_names_are_found() {
+        assert_eq!(found("python/bireme/task.py", "class TaskManager:\n    pass\n"), 1);
+        assert_eq!(found("python/bireme/_helpers.py", ""), 1);
+        assert_eq!(found("python/bireme/util/queue.py", "class Queue:\n    x = 'class TaskInfo'\n"), 0);
     }
 }
