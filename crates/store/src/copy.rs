@@ -32,9 +32,9 @@ use rustix::io::Errno;
 use crate::arena::{Arena, SPAN_BYTES, SpanUse};
 
 /// Below this, starting threads (about 50 µs each) costs more than it brings.
-const PARALLEL_FROM_BYTES: u64 = 8 << 20;
+const PARALLEL_FROM_BYTES: u64 = 4 << 20;
 /// What a thread claims at a time; a multiple of `SPAN_BYTES`.
-const PIECE_BYTES: u64 = 4 << 20;
+const PIECE_BYTES: u64 = 2 << 20;
 /// How much is populated before it is copied: small enough to stay in the cache.
 const POPULATE_BYTES: u64 = 512 << 10;
 /// Fewer unmapped bytes than this are left to page faults.
