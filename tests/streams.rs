@@ -176,8 +176,10 @@ fn items_arrive_while_the_task_still_runs() {
 fn a_killed_source_runs_again_and_what_was_seen_stays() {
     let _turn = start(two_cpus());
     let (runtime, scratch) = (Runtime::current().unwrap(), Scratch::new("stream-kill"));
-    let (gate, mut journal) = (Gate::closed(&scratch, "gate"), Journal::new(&scratch, "journal"));
+    let mut journal = Journal::new(&scratch, "journal");
     for bytes in [8, 200_000] {
+        // Of this round alone: an open one would let the first source pass before it is killed.
+        let gate = Gate::closed(&scratch, &format!("gate-{bytes}"));
         let at = Some((3, gate.path.clone()));
         let plan = Plan { items: 6, bytes, journal: Some(journal.path.clone()), gate: at, ..Plan::default() };
         let end = stream(&runtime, &plan, Stream { items_max: 4, bytes_max: 0 });
