@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Program, await_condition, is_alive
@@ -80,37 +82,30 @@ def test_ctrl_c_ends_a_wait_at_once_and_leaves_nothing_behind(program: Program, 
     await_condition(lambda: not any(is_alive(pid) for pid in family), "the end of all processes")
 
 
-def test_a_program_can_go_on_after_ctrl_c(program: Program) -> None:
+def go_on_after(program: Program, interrupt: Callable[[int, int], None], **options: Any) -> None:
+    """A program that catches the interrupt of its wait still has its workers."""
     process = program.start(source=PREPARE + """
     print("waiting", flush=True)
     try:
         bireme.get(block.remote())
     except KeyboardInterrupt:
         print("interrupted", bireme.get(actor.pid.remote()), flush=True)
-    """)
+    """, **options)
     driver, worker = read_pids(process)
     assert process.stdout is not None and process.stdout.readline() == "waiting\n"
     await_condition(lambda: is_blocked(driver), "the driver to wait")
-    os.kill(driver, signal.SIGINT)
+    interrupt(driver, signal.SIGINT)
     output, errors = process.communicate(timeout=30)
     assert (process.returncode, output) == (0, f"interrupted {worker}\n"), errors
+
+
+def test_a_program_can_go_on_after_ctrl_c(program: Program) -> None:
+    go_on_after(program, os.kill)
 
 
 def test_ctrl_c_from_the_terminal_reaches_only_the_driver(program: Program) -> None:
     """The terminal signals a whole process group; workers are in another one."""
-    process = program.start(source=PREPARE + """
-    print("waiting", flush=True)
-    try:
-        bireme.get(block.remote())
-    except KeyboardInterrupt:
-        print("interrupted", bireme.get(actor.pid.remote()), flush=True)
-    """, start_new_session=True)
-    driver, worker = read_pids(process)
-    assert process.stdout is not None and process.stdout.readline() == "waiting\n"
-    await_condition(lambda: is_blocked(driver), "the driver to wait")
-    os.killpg(driver, signal.SIGINT)
-    output, errors = process.communicate(timeout=30)
-    assert (process.returncode, output) == (0, f"interrupted {worker}\n"), errors
+    go_on_after(program, os.killpg, start_new_session=True)
 
 
 def test_ctrl_c_ends_the_main_thread_while_another_thread_waits(program: Program) -> None:
