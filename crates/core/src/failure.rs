@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{ActorId, ObjectId, ProcessId, TaskId};
+use crate::id::{ActorId, GroupId, NodeId, ObjectId, ProcessId, TaskId};
 
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +38,21 @@ pub enum DeathCause {
     Corrupt(String),
     /// It could not be started.
     NotStarted(String),
+    /// It went with its node.
+    NodeDied(String),
+    /// An actor's: it left this node, which is being drained, with nothing running in it, to be started on another.
+    Moved(NodeId),
+    /// It is not the node's child, and how it went.
+    Left(String),
+    /// The node ended it because memory ran short and it had most of it.
+    MemoryPressure {
+        /// Bytes that it had.
+        used: u64,
+        /// Bytes that there are.
+        limit: u64,
+        /// Bytes of these that were in use.
+        node_used: u64,
+    },
 }
 
 impl fmt::Display for DeathCause {
@@ -51,6 +66,17 @@ impl fmt::Display for DeathCause {
             DeathCause::Ended(why) => write!(f, "ended by its node: {why}"),
             DeathCause::Corrupt(why) => write!(f, "dropped because its messages were corrupt: {why}"),
             DeathCause::NotStarted(why) => write!(f, "could not be started: {why}"),
+            DeathCause::NodeDied(why) => write!(f, "went with its node: {why}"),
+            DeathCause::Moved(node) => write!(f, "left {node}, which is being drained, for another node"),
+            DeathCause::Left(how) => write!(f, "{how}"),
+            DeathCause::MemoryPressure { used, limit, node_used } => {
+                let (used, limit, node_used) = (used >> 20, limit >> 20, node_used >> 20);
+                write!(
+                    f,
+                    "ended by its node because memory ran short: it had {used} MiB, and {node_used} of {limit} MiB "
+                )?;
+                write!(f, "were in use; use less at a time, or declare `memory` so that fewer run at once")
+            }
         }
     }
 }
@@ -211,6 +237,20 @@ pub enum Failure {
     },
     /// The runtime ended first.
     ShutDown,
+    /// The placement group can never be placed.
+    GroupUnplaceable {
+        /// Which.
+        group: GroupId,
+        /// Why.
+        reason: String,
+    },
+    /// The placement group was removed, or its creator is gone.
+    GroupRemoved {
+        /// Which.
+        group: GroupId,
+        /// By whom or why.
+        reason: String,
+    },
 }
 
 impl Failure {
@@ -233,6 +273,8 @@ impl Failure {
             | Failure::TypeMismatch { .. }
             | Failure::StoreFull { .. }
             | Failure::StreamEnded { .. }
+            | Failure::GroupUnplaceable { .. }
+            | Failure::GroupRemoved { .. }
             | Failure::ShutDown => return false,
         };
         wanted
@@ -261,14 +303,13 @@ impl fmt::Display for Failure {
             Failure::Cancelled { task } => write!(f, "{task} was cancelled"),
             Failure::ActorDied { actor, reason } => write!(f, "{actor} is dead: {reason}"),
             Failure::OwnerDied { object, owner } => {
-                write!(f, "{object} will never have a value: its owner {owner} died before it was made")
+                let node = owner.node;
+                let place = if node == NodeId::ALONE { String::new() } else { format!(" on {node}") };
+                write!(f, "{object} will never have a value: its owner {owner}{place} died before it was made")
             }
             Failure::ObjectLost { object, reason } => write!(f, "{object} is lost: {reason}"),
             Failure::Infeasible { asked, available } => {
-                write!(
-                    f,
-                    "a task asks for {asked}, but the machine has only {available}; ask for less or start with more"
-                )
+                write!(f, "a task asks for {asked}, but there is only {available}; ask for less or start with more")
             }
             Failure::NameTaken { name, holder } => {
                 write!(f, "the name {name:?} belongs to {holder}; choose another or find that one")
@@ -282,8 +323,35 @@ impl fmt::Display for Failure {
             Failure::StoreFull { reason } => write!(f, "the value could not be stored: {reason}"),
             Failure::StreamEnded { task, items } => write!(f, "the stream of {task} ended after {items} items"),
             Failure::ShutDown => write!(f, "the runtime was shut down"),
+            Failure::GroupUnplaceable { group, reason } => {
+                write!(f, "{group} can never be placed: {reason}; ask for less in its bundles, or for another strategy")
+            }
+            Failure::GroupRemoved { group, reason } => {
+                write!(f, "{group} is gone: {reason}; create a placement group anew for what is to run")
+            }
         }
     }
 }
 
 impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_lost_with_a_node_names_the_node() {
+        let node = NodeId(3);
+        let owner = ProcessId { node, slot: 2, incarnation: 1 };
+        let task = TaskId::root(1, owner);
+        let lost = Failure::OwnerDied { object: ObjectId::result(task, 0), owner }.to_string();
+        assert!(lost.contains("its owner worker-2.1@3 on node-3 died"), "{lost}");
+        let alone = Failure::OwnerDied { object: ObjectId::result(task, 0), owner: ProcessId::DRIVER }.to_string();
+        assert!(!alone.contains("node"), "{alone}");
+        let cause = DeathCause::NodeDied(format!("{node} was silent for 2 s"));
+        let death =
+            Death { process: owner, pid: 7, cause, stderr_tail: String::new(), memory_peak_bytes: 0, culprit: None };
+        let failure = Failure::WorkerDied { task, name: "work".into(), death: Box::new(death), attempts: 1 };
+        assert!(failure.to_string().contains("went with its node: node-3 was silent for 2 s"), "{failure}");
+    }
+}

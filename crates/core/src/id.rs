@@ -21,10 +21,11 @@ pub struct TaskId(pub(crate) u128);
 impl TaskId {
     /// The id of a process's own code, the parent of all that it submits outside any task.
     pub fn root(job: u64, process: ProcessId) -> Self {
-        let mut key = [0u8; 16];
+        let mut key = [0u8; 20];
         key[..8].copy_from_slice(&job.to_le_bytes());
         key[8..12].copy_from_slice(&process.slot.to_le_bytes());
-        key[12..].copy_from_slice(&process.incarnation.to_le_bytes());
+        key[12..16].copy_from_slice(&process.incarnation.to_le_bytes());
+        key[16..].copy_from_slice(&process.node.0.to_le_bytes());
         Self(xxh3_128(&key) & !COUNTER_MASK)
     }
 
@@ -198,9 +199,79 @@ impl fmt::Debug for ActorId {
     }
 }
 
+/// A node of the cluster, numbered anew at each join: a machine that was declared dead and comes back has another number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// A node that has joined no cluster: the embedded one.
+    pub const ALONE: Self = Self(0);
+    /// The first node of a cluster, where the controller is.
+    pub const HEAD: Self = Self(1);
+
+    /// The id as users write it: eight hexadecimal digits.
+    pub fn hex(self) -> String {
+        format!("{:08x}", self.0)
+    }
+
+    /// The node that a user wrote; none when it is no id.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let digits = text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if digits { u32::from_str_radix(text, 16).ok().map(Self) } else { None }
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node-{}", self.0)
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A job: one driver with all that it starts. The number is the root of its ids, and no other job has it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct JobId(pub u64);
+
+impl JobId {
+    /// A job whose driver is a process of this node.
+    pub const fn new(node: NodeId, number: u64) -> Self {
+        Self(LeaseId::new(node, number).0)
+    }
+
+    /// Where its driver is.
+    pub const fn node(self) -> NodeId {
+        LeaseId(self.0).node()
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "job-{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Drivers that a node serves at a time.
+pub const DRIVERS_MAX: u32 = 256;
+/// The first slot of a driver that attached to a running node. Workers are below.
+pub const FIRST_ATTACHED_SLOT: u32 = 3_584;
+
+/// A process of a node: a slot in its fabric and the incarnation that uses it.
 /// A process of this machine: a slot in the fabric and the incarnation that uses it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
+    /// The node that it belongs to.
+    pub node: NodeId,
     /// Place in the fabric, used again after a death.
     pub slot: u32,
     /// Counts the uses of the slot from 1.
@@ -208,19 +279,41 @@ pub struct ProcessId {
 }
 
 impl ProcessId {
-    /// The node itself.
-    pub const NODE: Self = Self { slot: 0, incarnation: 1 };
+    /// The embedded node itself.
+    pub const NODE: Self = Self::of_node(NodeId::ALONE);
     /// The driver of an embedded node.
-    pub const DRIVER: Self = Self { slot: 1, incarnation: 1 };
+    pub const DRIVER: Self = Self::first_driver(NodeId::ALONE);
+
+    /// A node, where it speaks for itself.
+    pub const fn of_node(node: NodeId) -> Self {
+        Self { node, slot: 0, incarnation: 1 }
+    }
+
+    /// The driver that a node is embedded in.
+    pub const fn first_driver(node: NodeId) -> Self {
+        Self { node, slot: 1, incarnation: 1 }
+    }
+
+    /// Whether this is a node and no process of it.
+    pub const fn is_node(self) -> bool {
+        self.slot == 0
+    }
+
+    /// Whether this is a driver: the one that its node is embedded in, or one that attached.
+    pub const fn is_driver(self) -> bool {
+        self.slot == 1 || self.slot >= FIRST_ATTACHED_SLOT
+    }
 }
 
 impl fmt::Display for ProcessId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.slot {
-            0 => write!(f, "node"),
-            1 => write!(f, "driver"),
-            slot => write!(f, "worker-{slot}.{}", self.incarnation),
+            0 => write!(f, "node")?,
+            1 => write!(f, "driver")?,
+            slot if self.is_driver() => write!(f, "driver-{}.{}", slot - FIRST_ATTACHED_SLOT + 1, self.incarnation)?,
+            slot => write!(f, "worker-{slot}.{}", self.incarnation)?,
         }
+        if self.node == NodeId::ALONE { Ok(()) } else { write!(f, "@{}", self.node.0) }
     }
 }
 
@@ -234,6 +327,21 @@ impl fmt::Debug for ProcessId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId(pub u64);
 
+/// Where the node's number begins in a lease's.
+const LEASE_NODE_SHIFT: u32 = 40;
+
+impl LeaseId {
+    /// The `counter`-th lease that a node gives.
+    pub const fn new(node: NodeId, counter: u64) -> Self {
+        Self((node.0 as u64) << LEASE_NODE_SHIFT | counter & ((1 << LEASE_NODE_SHIFT) - 1))
+    }
+
+    /// Who gave it.
+    pub const fn node(self) -> NodeId {
+        NodeId((self.0 >> LEASE_NODE_SHIFT) as u32)
+    }
+}
+
 impl fmt::Display for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "lease-{}", self.0)
@@ -241,6 +349,35 @@ impl fmt::Display for LeaseId {
 }
 
 impl fmt::Debug for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A placement group: named like a task by the process that creates it, so that the id is there before the group is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct GroupId(pub TaskId);
+
+impl GroupId {
+    /// The id as users write it.
+    pub fn hex(self) -> String {
+        format!("{:032x}", self.0.raw())
+    }
+
+    /// The group that a user wrote; none when it is no id.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if digits { u128::from_str_radix(text, 16).ok().map(|raw| Self(TaskId::from_raw(raw))) } else { None }
+    }
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "group-{:08x}.{}", (self.0.0 >> 96) as u32, self.0.0 & COUNTER_MASK)
+    }
+}
+
+impl fmt::Debug for GroupId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -294,6 +431,18 @@ mod tests {
             assert_ne!(id, root.child(0, 1, 0));
         }
         assert_ne!(TaskId::root(8, ProcessId::DRIVER), root);
+    }
+
+    #[test]
+    fn ids_of_nodes_and_groups_come_back_from_their_text() {
+        for node in [NodeId::ALONE, NodeId::HEAD, NodeId(u32::MAX)] {
+            assert_eq!(NodeId::from_hex(&node.hex()), Some(node));
+        }
+        let group = GroupId(TaskId::root(7, ProcessId::DRIVER).child(0, 1, 0));
+        assert_eq!(GroupId::from_hex(&group.hex()), Some(group));
+        for wrong in ["", "1", "+0000001", "0000000g", "node-000", "000000001"] {
+            assert_eq!((NodeId::from_hex(wrong), GroupId::from_hex(wrong)), (None, None), "{wrong}");
+        }
     }
 
     #[test]

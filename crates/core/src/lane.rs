@@ -12,6 +12,9 @@ use crate::id::{ObjectId, TaskId};
 /// Epochs per lane; a parent that differs from itself more often is not deterministic in any useful sense.
 pub const EPOCHS_MAX: u32 = 255;
 
+/// Lanes of the threads of one run, as bits; beyond them begin the lanes of runs that share no names with it.
+pub const THREAD_LANES_BITS: u32 = 8;
+
 /// Names for what a thread of a task submits and puts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {

@@ -18,6 +18,7 @@ pub mod tables;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use self::snapshot::Snapshot;
@@ -40,6 +41,8 @@ pub struct Ledger {
     puts: IdMap<ObjectId, PutEntry>,
     owned: OwnedCounts,
     unnamed: Vec<(TaskId, u64)>,
+    /// Where values lie that nobody can ask for since the last record.
+    lost: Vec<Location>,
     passes: u64,
     recent: Recent,
     counts: Counts,
@@ -58,12 +61,10 @@ impl Ledger {
             Record::Put { object, digest, value } => {
                 self.counts.puts += 1;
                 let entry = PutEntry { owner: process, digest, value, freed: false, held: false };
-                match self.puts.insert(object, entry) {
-                    Some(before) => {
-                        self.owned.remove(before.owner);
-                        self.owned.add(process);
-                    }
-                    None => self.owned.add(process),
+                self.owned.add(process);
+                if let Some(before) = self.puts.insert(object, entry) {
+                    self.owned.remove(before.owner);
+                    self.lost.extend(stored(&before.value));
                 }
             }
             Record::Freed { object } if self.is_item(object) => {
@@ -91,7 +92,9 @@ impl Ledger {
         }
         if spec.attempt > entry.attempt {
             entry.attempt = spec.attempt;
-            entry.state = TaskState::Submitted;
+            if let TaskState::Finished { values, .. } = std::mem::replace(&mut entry.state, TaskState::Submitted) {
+                self.lost.extend(values.iter().filter_map(stored));
+            }
         }
         entry.spec = Some(spec);
         if entry.is_over() {
@@ -112,6 +115,12 @@ impl Ledger {
         let entry = entry_or_unnamed(&mut self.tasks, &mut self.unnamed, self.passes, task, attempt);
         let done = matches!(entry.state, TaskState::Finished { .. }) && attempt == entry.attempt;
         if attempt < entry.attempt || done {
+            // The same may come twice: what lies where the values that count lie is theirs.
+            let kept = |value: &Value| match &entry.state {
+                TaskState::Finished { values, .. } => values.iter().any(|kept| kept.body == value.body),
+                TaskState::Submitted | TaskState::Running { .. } => false,
+            };
+            self.lost.extend(values.iter().filter(|value| !kept(value)).filter_map(stored));
             return;
         }
         let since = match entry.state {
@@ -131,14 +140,16 @@ impl Ledger {
         entry.attempt = attempt;
         entry.state = TaskState::Finished { worker: Some(process), values };
         if entry.is_over() {
-            self.drop_task(task);
+            let dropped = self.drop_task(task);
+            self.lost.extend(dropped);
         }
     }
 
     fn freed(&mut self, object: ObjectId) {
         if object.is_put() {
             if self.puts.get(&object).is_some_and(|entry| !entry.held) {
-                self.drop_put(object);
+                let dropped = self.drop_put(object);
+                self.lost.extend(dropped);
             } else if let Some(entry) = self.puts.get_mut(&object) {
                 entry.freed = true;
             }
@@ -149,12 +160,16 @@ impl Ledger {
         entry.freed += 1;
         if entry.is_over() {
             self.owned.remove(entry.owner);
+            if let TaskState::Finished { values, .. } = &entry.state {
+                self.lost.extend(values.get(object.index() as usize).and_then(stored));
+            }
             return;
         }
         if let (TaskState::Finished { values, .. }, false) = (&mut entry.state, entry.held)
             && let Some(value) = values.get_mut(object.index() as usize)
-            && matches!(value.body, Body::Stored(_))
+            && let Body::Stored(at) = value.body
         {
+            self.lost.push(at);
             let reason = "its owner freed it before it died".into();
             *value = Value::failed(Failure::ObjectLost { object, reason });
         }
@@ -182,13 +197,29 @@ impl Ledger {
         let passes = self.passes;
         let due = self.unnamed.iter().take_while(|(_, seen)| passes - seen > UNNAMED_PASSES_MAX).count();
         let mut dropped = Vec::new();
-        for (task, _) in self.unnamed.drain(..due) {
+        for (task, _) in self.unnamed.drain(..due).collect::<Vec<_>>() {
             if self.tasks.get(&task).is_some_and(|entry| entry.spec.is_none()) {
-                let entry = self.tasks.remove(&task);
-                dropped.extend(entry.and_then(|entry| entry.items).iter().flat_map(|i| i.values()).filter_map(stored));
+                dropped.extend(self.drop_task(task));
             }
         }
         dropped
+    }
+
+    /// Entries of which no spec has come.
+    pub fn unnamed_count(&self) -> usize {
+        self.unnamed.len()
+    }
+
+    /// Where values lie that nobody can ask for: their owner freed them, and may die before it tells the store, or
+    /// others count in their place.
+    pub fn take_lost(&mut self) -> Vec<Location> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Whether there is any.
+    #[inline]
+    pub fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
     }
 
     /// The entry of a task.
@@ -370,6 +401,18 @@ impl Ledger {
     /// All puts in order. A sort: for the state tables.
     pub fn put_ids(&self) -> Vec<ObjectId> {
         self.puts.sorted_keys()
+    }
+
+    /// How many tasks of each owner have not ended. A scan.
+    pub fn open_by_owner(&self) -> BTreeMap<ProcessId, u64> {
+        let mut open: BTreeMap<ProcessId, u64> = BTreeMap::new();
+        self.tasks.sorted_keys_where(|_, entry| {
+            if entry.spec.is_some() && !matches!(entry.state, TaskState::Finished { .. }) {
+                *open.entry(entry.owner).or_default() += 1;
+            }
+            false
+        });
+        open
     }
 
     /// Totals since the start.

@@ -7,7 +7,10 @@
 //! Nothing here returns an error for a failing world: a lost worker, a full store, a timeout are events.
 
 pub mod codec;
+pub mod controller;
+pub mod departed;
 pub mod failure;
+pub mod heartbeat;
 pub mod id;
 pub mod lane;
 pub mod ledger;
@@ -18,6 +21,8 @@ pub mod owner;
 pub mod record;
 pub mod resources;
 pub mod route;
+pub mod schedule;
+pub mod session;
 pub mod spec;
 pub mod stream;
 pub mod time;

@@ -1,9 +1,11 @@
 //! What processes say to each other.
 //!
-//! Three conversations: a process to its node ([`ToNode`], in the same ring as its ledger records, so that a request can
-//! never overtake the record before it), the node to a process ([`FromNode`]), and a process to another ([`Peer`]). Runs
+//! Four conversations: a process to its node ([`ToNode`], in the same ring as its ledger records, so that a request can
+//! never overtake the record before it), the node to a process ([`FromNode`]), a process to another ([`Peer`]), and a node to
+//! another ([`Between`]). Runs
 //! and replies are coded by hand, everything else is postcard.
 
+mod between;
 mod from_node;
 mod peer;
 mod to_node;
@@ -13,8 +15,9 @@ use serde::{Deserialize, Serialize};
 use crate::codec::{Malformed, Reader, Write};
 use crate::value::Value;
 
+pub use between::Between;
 pub use from_node::{Adoption, FromNode};
-pub use peer::Peer;
+pub use peer::{Peer, PeerKind};
 pub use to_node::{NodeBound, ToNode};
 
 /// Number of a question, so that its answer finds the asker. Unique within the asking process.

@@ -2,28 +2,47 @@
 //!
 //! The shell (`runtime::node`) feeds [`Event`]s: requests and records of all processes in the order of their rings, exits
 //! of workers (after their rings are drained), passes over all rings, time. It carries out [`Effect`]s in order. Store
-//! requests and the paging of snapshots are the shell's own work; they pass through as [`Effect::Store`].
+//! requests, the paging of snapshots and the list of nodes are the shell's own work; they pass through as [`Effect::Store`].
 //!
 //! Invariants: RES-1 (`leases`): the leases whose tasks run never hold more than the machine has, except for tasks that
-//! resumed, and while there is such a debt no CPU is granted. GPU-1 (`gpus`): no GPU is given out more than once. GRANT-1 (`pool`): a lease or constructor goes only to a
+//! resumed, and while there is such a debt no CPU is granted. GROUP-1 (`groups`): a placement group has all its bundles
+//! or none, and what runs in one takes from it alone. GPU-1 (`gpus`): no GPU is given out more than once. GRANT-1 (`pool`): a lease or constructor goes only to a
 //! process that has said hello and is not being ended, and never to the process that asked. ENV-1 (`pool`): a process that was given to one environment never
-//! serves another. DEATH-1 (`deaths`): a slot
-//! is used again only when every live process has settled the death of its last user.
+//! serves another. JOB-1 (`jobs`): a process serves the job that it was started for, and no other. DEATH-1 (`deaths`): a slot
+//! is used again only when every live process has settled the death of its last user. PRESS-1 (`pressure`): while memory is
+//! short, nothing is started beside what runs.
 
 mod actors;
 mod adoption;
+mod bound;
+mod cluster;
+mod code;
+mod contents;
+mod copies;
 mod deaths;
+mod draining;
 mod early;
 mod endings;
 mod explain;
 mod gpus;
+mod groups;
+mod guests;
+mod hosting;
+mod jobs;
 mod leases;
+mod living;
 mod loans;
+mod moving;
 mod orphans;
+mod overview;
+mod passing;
 mod pool;
+mod pressure;
 mod queue;
+mod recording;
 mod room;
 mod state;
+mod stock;
 mod streams;
 
 #[cfg(test)]
@@ -32,28 +51,42 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::actors::ActorState;
+pub use self::cluster::{Abroad, GRACE_US};
+pub use self::overview::{ActorOverview, JobOverview, Overview, WaitingRow};
 pub use self::pool::{Reserved, WorkerState};
+pub use self::pressure::{MemoryLevel, MemoryThresholds};
 
 use self::actors::Actors;
 use self::adoption::{Adopter, Question};
+use self::cluster::Cluster;
 use self::early::{About, Early};
-pub use self::gpus::GPUS_MAX;
-use self::gpus::Gpus;
+pub(crate) use self::gpus::is_possible as is_gpu_amount;
+pub use self::gpus::{GPUS_MAX, Gpus};
+use self::groups::Groups;
+pub(crate) use self::groups::fit_together;
+use self::jobs::{Code, Jobs};
 use self::leases::{Lease, Wish};
+use self::living::Living;
 use self::pool::Pool;
+use self::pressure::{Pressure, Sample};
 use self::queue::Queue;
+use crate::controller::{FromController, ToController};
 use crate::failure::Death;
-use crate::id::{FunctionKey, LeaseId, ObjectId, ProcessId, TaskId};
+use crate::id::{FunctionKey, JobId, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::ledger::Ledger;
-use crate::message::{FromNode, ToNode};
+use crate::message::{Between, FromNode, RequestId, ToNode};
 use crate::record::Record;
 use crate::resources::{Amount, Resources};
 use crate::time::Tick;
-use crate::value::Location;
+use crate::value::{Location, RefSpec};
 
 /// What the machine has and how the node uses it.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
+    /// Its number in the cluster.
+    pub id: NodeId,
+    /// The job of the driver that the node is embedded in, which is there from the start; none when drivers come and go.
+    pub job: Option<JobId>,
     /// All that can be granted.
     pub total: Resources,
     /// Worker processes at a time; demand beyond waits.
@@ -62,8 +95,10 @@ pub struct NodeConfig {
     pub threads_per_process_max: u32,
     /// A worker that is idle for longer is ended, down to `prestart`.
     pub idle_worker_us: u64,
-    /// Workers started ahead of demand and kept.
+    /// Workers of each job that are started ahead of demand and kept.
     pub prestart: u32,
+    /// What is done at which use of memory.
+    pub memory: MemoryThresholds,
 }
 
 impl NodeConfig {
@@ -71,11 +106,14 @@ impl NodeConfig {
     pub fn for_machine(total: Resources) -> Self {
         let cpus = u32::try_from(total.cpus.0 / crate::resources::UNITS_PER_WHOLE).unwrap_or(u32::MAX);
         Self {
+            id: NodeId::ALONE,
+            job: Some(JobId::default()),
             total,
             processes_max: cpus.saturating_mul(4).clamp(64, 1_024),
             threads_per_process_max: 64,
             idle_worker_us: 60_000_000,
             prestart: cpus.clamp(1, 2),
+            memory: MemoryThresholds::default(),
         }
     }
 }
@@ -108,19 +146,114 @@ pub enum Event {
     },
     /// A worker is gone and its rings are drained, or it could not be started.
     WorkerExited(Death),
+    /// A driver has mapped everything, under the name that [`Node::next_driver`] gave: a job begins.
+    DriverAttached {
+        /// Which.
+        process: ProcessId,
+        /// Its system process id.
+        pid: u32,
+        /// Its job.
+        job: JobId,
+    },
+    /// A driver is gone and its rings are drained: its job ends.
+    DriverGone(Death),
+    /// What this process writes makes no sense.
+    ProcessCorrupt {
+        /// Who.
+        process: ProcessId,
+        /// What was wrong.
+        reason: String,
+    },
     /// The shell has drained all rings once, completely.
     Passed,
     /// Time went by; due at [`Node::deadline`].
     Ticked,
+    /// A process of this node has a message for a process of another, as `Peer` encodes it.
+    Relay {
+        /// Who.
+        process: ProcessId,
+        /// For whom.
+        to: ProcessId,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// Another node said something.
+    Heard {
+        /// Which.
+        from: NodeId,
+        /// What.
+        message: Between,
+    },
+    /// There is another node.
+    NodeJoined {
+        /// Which.
+        node: NodeId,
+        /// All that it can grant.
+        total: Resources,
+    },
+    /// A node was declared dead, or left.
+    NodeDied {
+        /// Which.
+        node: NodeId,
+        /// How it ended, for people.
+        reason: String,
+    },
+    /// A node is being drained: nothing new goes there.
+    NodeDraining {
+        /// Which.
+        node: NodeId,
+    },
+    /// This node is to leave the cluster when nothing is on it any more ([`Node::is_drained`]).
+    Drain,
+    /// The loads of all nodes.
+    Loads(Vec<crate::schedule::Row>),
+    /// This node's store could not make the copy that [`Effect::Bring`] asked for.
+    NotBrought {
+        /// What lies there.
+        of: Location,
+    },
+    /// The controller said something about placement groups.
+    Controller(FromController),
+    /// This node's store has made a copy of another's object, or dropped one.
+    Copied {
+        /// What, and who owns it.
+        object: RefSpec,
+        /// The place that the owner knows.
+        of: Location,
+        /// The copy; none when it was dropped.
+        at: Option<Location>,
+    },
+    /// This node's store has fetched an object from another one.
+    Fetched {
+        /// How large it is.
+        bytes: u64,
+        /// How long that took.
+        took_us: u64,
+        /// What is left of the arena.
+        arena_free_bytes: u64,
+    },
+    /// How much memory is in use, as long as that is near the limit, and once more when it no longer is.
+    Memory {
+        /// Bytes in use.
+        used_bytes: u64,
+        /// Bytes that there are.
+        limit_bytes: u64,
+        /// What each worker has for itself.
+        workers: Vec<(ProcessId, u64)>,
+    },
 }
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Start a worker process in this slot.
+    /// Start a worker process in this slot, of the job that [`Node::job_of`] tells.
     Spawn(ProcessId),
-    /// End this process at once.
+    /// End this worker at once, or the connection of this driver; its death follows.
     Kill(ProcessId),
+    /// Every process that had to end with this job is gone; only those of detached actors may be left.
+    EndJob(JobId),
+    /// Nothing of this job is left, and nothing will come.
+    CloseJob(JobId),
     /// Tell a process something.
     Send {
         /// Whom.
@@ -139,6 +272,29 @@ pub enum Effect {
     CloseProcess(ProcessId),
     /// Nobody can ask for this object any more.
     FreeStored(Location),
+    /// Tell another node something.
+    Tell {
+        /// Which.
+        node: NodeId,
+        /// What.
+        message: Between,
+    },
+    /// Tell the controller something.
+    AskController(ToController),
+    /// What the store has as an extra copy is to be kept until it is freed.
+    Promote(Location),
+    /// Make a copy of what lies on another node; [`Event::Copied`] or [`Event::NotBrought`] follows.
+    Bring {
+        /// What, and who owns it.
+        object: RefSpec,
+        /// Where.
+        at: Location,
+    },
+    /// Memory is short: move so many bytes of objects that nobody uses to disk, and give the memory back.
+    SpillSome {
+        /// How many.
+        bytes: u64,
+    },
     /// The store's business.
     Store {
         /// Who asked.
@@ -146,6 +302,14 @@ pub enum Effect {
         /// What.
         request: ToNode,
     },
+}
+
+/// How long an object that nobody claims any more is kept.
+#[derive(Clone, Copy, Debug)]
+struct Fading {
+    passes_left: u32,
+    /// Claims of other nodes' processes may be under way until then.
+    until: Tick,
 }
 
 /// The node's decision machine.
@@ -159,9 +323,10 @@ pub struct Node {
     leases: BTreeMap<LeaseId, Lease>,
     next_lease: u64,
     pool: Pool,
+    jobs: Jobs,
     actors: Actors,
-    /// Processes that have said hello and not died; the driver from the start.
-    live: BTreeSet<ProcessId>,
+    live: Living,
+    cluster: Cluster,
     /// Deaths that somebody has not settled yet, and who.
     settling: BTreeMap<ProcessId, BTreeSet<ProcessId>>,
     /// Dead owners whose references may still be on their way, and who has not read all that was sent.
@@ -179,16 +344,23 @@ pub struct Node {
     loans: BTreeMap<ProcessId, BTreeMap<(ObjectId, ProcessId), i64>>,
     /// Objects whose last claim was given back, and passes until that is certain: a claim of a process that got the
     /// reference from the last holder may be in a ring that was read before.
-    fading: BTreeMap<ObjectId, u32>,
+    fading: BTreeMap<ObjectId, Fading>,
     /// Objects inside values that the node keeps, and inside which.
     inside: BTreeMap<ObjectId, BTreeSet<ObjectId>>,
     /// What tasks that may run again have made and freed, by task: a repeated run adopts it.
     lingering: BTreeMap<TaskId, BTreeSet<ObjectId>>,
     resolving: BTreeMap<ObjectId, BTreeSet<ProcessId>>,
-    /// Entry and generation of stored objects that their owner freed while others have claims.
-    freed_but_claimed: BTreeSet<(u32, u32)>,
-    /// Code that drivers and workers published, by its hash; kept as long as the node lives.
-    code: BTreeMap<FunctionKey, Vec<u8>>,
+    /// Stored objects that their owner freed while others have claims, by node, entry and generation.
+    freed_but_claimed: BTreeSet<(NodeId, u32, u32)>,
+    /// Processes whose last word was that they free an object which others have claims on and whose value has not come by:
+    /// where it lies is their next word.
+    freed_unseen: BTreeSet<ProcessId>,
+    /// Code that drivers and workers published, by its hash; kept as long as a job lives that did.
+    code: BTreeMap<FunctionKey, Code>,
+    /// Processes of other nodes that want code which is still under way.
+    awaited: BTreeMap<FunctionKey, Vec<(ProcessId, RequestId, Tick)>>,
+    groups: Groups,
+    pressure: Pressure,
 }
 
 impl Node {
@@ -202,9 +374,11 @@ impl Node {
             queue: Queue::default(),
             leases: BTreeMap::new(),
             next_lease: 1,
-            pool: Pool::default(),
+            pool: Pool::new(config.id),
+            jobs: Jobs::new(config.id, config.job),
             actors: Actors::default(),
-            live: BTreeSet::from([ProcessId::DRIVER]),
+            live: Living::new(config.id, config.job.is_some()),
+            cluster: Cluster::default(),
             settling: BTreeMap::new(),
             flushing: BTreeMap::new(),
             deaths: BTreeMap::new(),
@@ -219,28 +393,72 @@ impl Node {
             lingering: BTreeMap::new(),
             resolving: BTreeMap::new(),
             freed_but_claimed: BTreeSet::new(),
+            freed_unseen: BTreeSet::new(),
             code: BTreeMap::new(),
+            awaited: BTreeMap::new(),
+            groups: Groups::default(),
+            pressure: Pressure::default(),
             config,
         }
     }
 
     /// The one door: takes an event, appends effects.
     pub fn step(&mut self, event: Event, now: Tick, effects: &mut Vec<Effect>) {
+        let from = effects.len();
         match event {
             Event::Started => self.keep_minimum(effects),
             Event::Requested { process, request } => self.requested(process, request, now, effects),
             Event::Recorded { process, record } => self.recorded(process, record, now, effects),
             Event::WorkerSpawned { process, pid } => self.worker_spawned(process, pid),
             Event::WorkerExited(death) => self.worker_exited(death, now, effects),
+            Event::DriverAttached { process, pid, job } => self.driver_attached(process, pid, job, now, effects),
+            Event::DriverGone(death) => self.driver_gone(death, now, effects),
+            Event::ProcessCorrupt { process, reason } => self.peer_corrupt(process, reason, effects),
             Event::Passed => {
+                let unnamed = self.ledger.unnamed_count();
                 let dropped = self.ledger.pass();
                 effects.extend(dropped.into_iter().map(Effect::FreeStored));
+                if self.ledger.unnamed_count() < unnamed && !self.orphans.is_empty() {
+                    // A task of which only its runner has told is forgotten: what it made is final.
+                    self.review_all(now, effects);
+                }
                 self.pass_questions(effects);
                 self.pass_early(now, effects);
                 self.pass_fading(now, effects);
+                self.pass_time(now, effects);
                 self.review_contents(now, effects);
             }
             Event::Ticked => self.ticked(now, effects),
+            Event::Relay { process, to, bytes } => self.relay(process, to, bytes, effects),
+            Event::Heard { from: node, message } => self.heard(node, message, now, effects),
+            Event::NodeJoined { node, total } => self.node_joined(node, total, now, effects),
+            Event::NodeDied { node, reason } => self.node_died(node, &reason, now, effects),
+            Event::Loads(rows) => self.loads(rows, now, effects),
+            Event::NodeDraining { node } => self.other_drains(node, now, effects),
+            Event::Drain => self.drain(now, effects),
+            Event::NotBrought { of } => self.not_brought(of, effects),
+            Event::Controller(message) => self.hear_controller(message, now, effects),
+            Event::Copied { object, of, at } => self.copied(object, of, at, effects),
+            Event::Fetched { bytes, took_us, arena_free_bytes } => self.fetched(bytes, took_us, arena_free_bytes),
+            Event::Memory { used_bytes, limit_bytes, workers } => {
+                self.memory_sampled(Sample { used_bytes, limit_bytes, workers }, now, effects);
+            }
+        }
+        if self.jobs.any_ending() {
+            self.review_jobs(now, effects);
+        }
+        self.clear_after_dead(now, effects);
+        if self.jobs.any_ending() {
+            self.review_jobs(now, effects);
+        }
+        if self.ledger.has_lost() {
+            effects.extend(self.ledger.take_lost().into_iter().map(Effect::FreeStored));
+        }
+        if self.is_clustered() {
+            self.tell_holds(effects);
+            self.name_keepers(&mut effects[from..]);
+            self.free_with_copies(effects, from);
+            self.route(effects, from);
         }
     }
 
@@ -248,7 +466,7 @@ impl Node {
     pub fn wants_pass(&self) -> bool {
         // A value that was dropped in this pass lets go of what is inside in the next.
         let emptied = self.inside.values().flatten().any(|holder| !self.ledger.knows(*holder));
-        let early = !self.fading.is_empty() || !self.early.is_empty();
+        let early = self.fading.values().any(|fading| fading.passes_left > 0) || !self.early.is_empty();
         emptied || early || self.questions.iter().any(|question| question.passes_left > 0)
     }
 
@@ -263,23 +481,26 @@ impl Node {
             return;
         }
         // Anything late from the dead is void; their records are not, those go to the ledger.
-        if !self.live.contains(&process) {
+        if !self.live.contains(&process) || self.goes_with_its_job(process, &request) {
+            return;
+        }
+        if self.keeps_freed(process, &request) || self.passed_to_server(process, &request, effects) {
             return;
         }
         match request {
             ToNode::Hello | ToNode::Goodbye => {}
             ToNode::Spent => self.worker_spent(process, now, effects),
-            ToNode::WantLeases { pool, resources, environment, count, depth } => {
-                self.want_leases(process, Wish { pool, resources, environment, count, depth }, now, effects);
+            ToNode::WantLeases { pool, shape, count, depth } => {
+                self.want_leases(process, Wish { pool, shape, count, depth }, now, effects);
             }
             ToNode::ReturnLease { lease } => self.return_lease(process, lease, now, effects),
             ToNode::Blocked { lease } => self.blocked(process, lease, now, effects),
             ToNode::Unblocked { lease } => self.unblocked(process, lease),
             ToNode::CreateActor { spec, resolved } => self.create_actor(process, spec, resolved, now, effects),
             ToNode::ActorConstructed { actor, value } => self.actor_constructed(process, actor, value, effects),
-            ToNode::WatchActor { actor } => self.ask_about(process, About::Watch(actor), now, effects),
+            ToNode::WatchActor { actor, .. } => self.ask_about(process, About::Watch(actor), now, effects),
             ToNode::ReleaseActor { actor } => self.release_actor(process, actor, now, effects),
-            ToNode::KillActor { actor, restart } => {
+            ToNode::KillActor { actor, restart, .. } => {
                 self.ask_about(process, About::Kill { actor, restart }, now, effects);
             }
             ToNode::FindActor { request, name } => self.ask_about(process, About::Find { request, name }, now, effects),
@@ -287,97 +508,50 @@ impl Node {
                 self.adopt(Question::new(process, request, object, digest, items), effects);
             }
             ToNode::Connect { peer } => self.connect(process, peer, effects),
-            ToNode::Resolve { object } => self.resolve(process, object, now, effects),
-            ToNode::Claim { object, count } => self.claim(process, object, count),
-            ToNode::ClaimFor { object, holder } => self.claim_for(process, object, holder),
-            ToNode::ClaimArrived { object, lender } => self.claim_arrived(process, object, lender),
+            ToNode::Resolve { object, .. } => self.resolve(process, object, now, effects),
+            ToNode::Claim { object, count, .. } => self.claim(process, object, count, now),
+            ToNode::ClaimFor { object, holder, .. } => self.claim_for(process, object, holder, now),
+            ToNode::ClaimArrived { object, lender, .. } => self.claim_arrived(process, object, lender),
             ToNode::Settled { dead } => self.settled(process, dead, now, effects),
             ToNode::Flushed { dead } => self.flushed(process, dead, now, effects),
             ToNode::KillWorker { worker, task } => self.kill_worker(worker, task, effects),
             ToNode::PeerCorrupt { peer, reason } => self.peer_corrupt(peer, reason, effects),
-            ToNode::FreeObject { at } if self.freed_but_claimed.contains(&(at.entry, at.generation)) => {}
+            ToNode::Fetch { request, object, at } if self.is_lost_place(at) => {
+                self.seek(process, request, object, at, effects);
+            }
             request @ (ToNode::CreateObject { .. }
             | ToNode::AbortObject { .. }
             | ToNode::FreeObject { .. }
             | ToNode::Locate { .. }
+            | ToNode::Fetch { .. }
+            | ToNode::QueryNodes { .. }
             | ToNode::QueryState { .. }) => effects.push(Effect::Store { process, request }),
-            ToNode::Publish { request, function, code } => {
-                self.code.entry(function).or_insert(code);
-                send(process, FromNode::Published { request }, effects);
-            }
-            ToNode::Lookup { request, function } => {
-                let code = self.code.get(&function).cloned();
-                send(process, FromNode::Code { request, code }, effects);
-            }
+            ToNode::Publish { request, function, code } => self.publish(process, request, function, code, effects),
+            ToNode::Lookup { request, function } => self.lookup(process, request, function, now, effects),
+            ToNode::FindCopy { object, at, .. } => self.find_copy(process, object, at, effects),
             ToNode::QueryResources { request } => {
                 let row = self.resources_row();
                 send(process, FromNode::Resources { request, row }, effects);
             }
             ToNode::QueryNames { request } => {
-                let names = self.actors.names.keys().cloned().collect();
+                let names: BTreeSet<&String> = self.actors.names.keys().chain(self.cluster.names.all()).collect();
+                let names = names.into_iter().cloned().collect();
                 send(process, FromNode::Names { request, names }, effects);
             }
             ToNode::Explain { request, task } => {
                 let text = self.explain(task, now);
                 send(process, FromNode::Explained { request, text }, effects);
             }
-        }
-    }
-
-    fn recorded(&mut self, process: ProcessId, record: Record, now: Tick, effects: &mut Vec<Effect>) {
-        if let Record::Freed { object } = &record
-            && process != ProcessId::DRIVER
-        {
-            self.linger(*object);
-        }
-        // The hot path: while nobody has died, nobody is told about records.
-        let quiet = self.adopters.is_empty()
-            && self.resolving.is_empty()
-            && self.orphans.is_empty()
-            && self.claims.is_empty()
-            && self.inside.is_empty()
-            && self.lingering.is_empty();
-        match record {
-            Record::Yielded { task, attempt, index, value } => {
-                self.yielded(task, attempt, index, value, effects);
-                return;
+            ToNode::CreateGroup { group, name, strategy, bundles, detached } => {
+                let wanted = groups::Wanted { name, strategy, bundles, detached };
+                self.create_group(process, group, wanted, now, effects);
             }
-            Record::Freed { object } if self.ledger.is_item(object) => {
-                self.item_freed(object, effects);
-                return;
+            ToNode::RemoveGroup { group } => self.ask_about(process, About::RemoveGroup(group), now, effects),
+            ToNode::FindGroup { request, name } => {
+                self.ask_about(process, About::FindGroup { request, name }, now, effects);
             }
-            _ => {}
-        }
-        if quiet {
-            self.ledger.apply(process, record);
-            return;
-        }
-        match &record {
-            Record::Finished { task, values, .. }
-                if values.first().is_some_and(crate::ledger::stopped) && self.ledger.is_stream(*task) =>
-            {
-                let task = *task;
-                self.ledger.apply(process, record);
-                self.stream_stopped(task, now, effects);
-            }
-            Record::Finished { task, .. } | Record::Settled { task, .. } => {
-                let task = *task;
-                self.ledger.apply(process, record);
-                self.task_ended(task, now, effects);
-            }
-            Record::Put { object, .. } => {
-                let object = *object;
-                self.ledger.apply(process, record);
-                self.hold_again(object);
-                self.answer_resolvers(object, effects);
-            }
-            Record::Freed { object } => {
-                self.note_freed(*object);
-                self.ledger.apply(process, record);
-            }
-            Record::Submitted { .. } | Record::Started { .. } | Record::Yielded { .. } => {
-                self.ledger.apply(process, record);
-            }
+            ToNode::WatchGroup { group } => self.ask_about(process, About::WatchGroup(group), now, effects),
+            ToNode::QueryGroups { request } => self.list_groups(process, request, now, effects),
         }
     }
 }

@@ -16,8 +16,10 @@ mod calls;
 mod cancel;
 mod deaths;
 mod forward;
+mod groups;
 mod leases;
 mod lost;
+mod nodes;
 mod objects;
 mod streams;
 mod tasks;
@@ -27,17 +29,19 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use crate::departed::Departed;
 use crate::failure::Death;
-use crate::id::{ActorId, LeaseId, ObjectId, ProcessId, TaskId};
+use crate::id::{ActorId, GroupId, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::map::IdMap;
 use crate::message::{FromNode, Peer, RequestId, ToNode};
 use crate::record::Record;
-use crate::spec::TaskSpec;
+use crate::spec::{Shape, TaskSpec};
 use crate::time::Tick;
 use crate::value::{Location, RefSpec, Value};
 
 use cancel::Cancel;
 
+use calls::ActorEnd;
 pub use calls::{ActorView, CALLS_IN_FLIGHT_MAX};
 pub use leases::{DEPTH_MAX, LEASE_IDLE_US, QUEUE_AHEAD_US};
 pub use tasks::TaskState;
@@ -125,6 +129,17 @@ pub enum Event {
         to: ProcessId,
         /// The reply.
         message: Peer,
+    },
+    /// The user waits for a placement group by way of this new object, which has this value once the group is placed.
+    GroupAwaited {
+        /// Which group.
+        group: GroupId,
+        /// A put of this process.
+        object: ObjectId,
+        /// Hash of the value.
+        digest: u64,
+        /// What it will be.
+        value: Value,
     },
     /// The node speaks.
     FromNode(FromNode),
@@ -235,6 +250,8 @@ struct TaskEntry {
     state: TaskState,
     /// Attempts that count against the retries.
     failures: u32,
+    /// Where it was sent last.
+    sent_to: NodeId,
     /// Set by a cancel; the tick when patience ends.
     cancel_deadline: Option<Tick>,
     /// Whether its worker was asked to cancel its children too.
@@ -258,8 +275,9 @@ struct Lease {
 
 #[derive(Debug)]
 struct Pool {
-    resources: crate::resources::Resources,
-    environment: u64,
+    shape: Shape,
+    /// The node that has most of the bytes of its tasks' large inputs.
+    near: Option<NodeId>,
     ready: VecDeque<TaskId>,
     leases: Vec<Lease>,
     /// Leases asked for and not granted yet.
@@ -320,9 +338,10 @@ pub struct Owner {
     next_request: RequestId,
     lent_to: BTreeMap<ProcessId, BTreeSet<ObjectId>>,
     borrowed_from: BTreeMap<ProcessId, BTreeSet<ObjectId>>,
-    /// Highest incarnation known dead, per slot.
-    departed: BTreeMap<u32, u32>,
+    departed: Departed,
     cancels: BTreeSet<(Tick, TaskId)>,
+    /// Tasks in state `Queued` that are not to run again before a time.
+    postponed: BTreeSet<(Tick, TaskId)>,
     /// Tasks in state `Waiting`.
     waiting: usize,
     /// Streams of tasks of this process, until their end is freed.
@@ -331,6 +350,8 @@ pub struct Owner {
     deserted: Vec<TaskId>,
     /// Items of streams that are about to be submitted again.
     found: BTreeMap<TaskId, Vec<(u32, Value)>>,
+    /// Objects that wait for placement groups which the node was asked about.
+    groups: BTreeMap<GroupId, Vec<groups::Awaiting>>,
 }
 
 impl Owner {
@@ -349,12 +370,14 @@ impl Owner {
             next_request: crate::route::OWNER_REQUESTS,
             lent_to: BTreeMap::new(),
             borrowed_from: BTreeMap::new(),
-            departed: BTreeMap::new(),
+            departed: Departed::default(),
             cancels: BTreeSet::new(),
+            postponed: BTreeSet::new(),
             waiting: 0,
             streams: IdMap::default(),
             deserted: Vec::new(),
             found: BTreeMap::new(),
+            groups: BTreeMap::new(),
         }
     }
 
@@ -380,6 +403,9 @@ impl Owner {
             Event::ArgumentsArrived { from, refs } => self.receive(&refs, from, effects),
             Event::ArgumentsDone(refs) => self.release_all(&refs, effects),
             Event::ResultsLeft { to, message } => self.send_results(to, message, effects),
+            Event::GroupAwaited { group, object, digest, value } => {
+                self.await_group(group, object, digest, value, effects);
+            }
             Event::FromNode(message) => self.hear_node(message, now, effects),
             Event::FromPeer { peer, message } => self.hear_peer(peer, message, now, effects),
             Event::Ticked => self.tick(now, effects),
@@ -403,6 +429,11 @@ impl Owner {
             Some(entry) if entry.watched => Readiness::Wanted,
             Some(_) | None => Readiness::Idle,
         }
+    }
+
+    /// Whether this process owns the object.
+    pub fn owns(&self, object: &ObjectId) -> bool {
+        self.objects.get(object).is_some_and(|entry| entry.owner.is_none())
     }
 
     /// Whether this process knows the object at all.
@@ -436,12 +467,14 @@ impl Owner {
             .min();
         let cancel = self.cancels.first().map(|(at, _)| *at);
         let stuck = self.pools.iter().filter_map(Pool::stuck_at).min();
-        [idle, cancel, stuck].into_iter().flatten().min()
+        let postponed = self.postponed.first().map(|(at, _)| *at);
+        [idle, cancel, stuck, postponed].into_iter().flatten().min()
     }
 
     fn tick(&mut self, now: Tick, effects: &mut Vec<Effect>) {
         self.return_idle_leases(now, effects);
         self.end_patience(now, effects);
+        self.place_postponed(now, effects);
     }
 
     fn hear_node(&mut self, message: FromNode, now: Tick, effects: &mut Vec<Effect>) {
@@ -456,19 +489,30 @@ impl Owner {
             FromNode::ActorAt { actor, process, incarnation: _, concurrency_max } => {
                 self.actor_at(actor, process, concurrency_max, effects);
             }
-            FromNode::ActorRestarting { actor, reason } => self.actor_lost(actor, reason, true, now, effects),
-            FromNode::ActorDead { actor, reason } => self.actor_lost(actor, reason, false, now, effects),
+            FromNode::ActorRestarting { actor, reason, moved } => {
+                let end = if moved { ActorEnd::Moves } else { ActorEnd::Restarts };
+                self.actor_lost(actor, reason, end, now, effects);
+            }
+            FromNode::ActorDead { actor, reason } => {
+                self.actor_lost(actor, reason, ActorEnd::Dies, now, effects);
+            }
             FromNode::Adopted { request, adoption, attempt } => {
                 self.answered(request, adoption, attempt, now, effects);
             }
             FromNode::ItemFound { request, index, value } => self.item_found(request, index, value, now, effects),
-            FromNode::Resolved { object, value } => self.resolved_by_node(object, value, now, effects),
-            FromNode::LeaseOpened { .. }
+            FromNode::Resolved { object, value, home } => self.resolved_by_node(object, value, home, now, effects),
+            FromNode::NodeDied { node, reason } => self.node_died(node, &reason, now, effects),
+            FromNode::CopyFound { object, found } => self.copy_found(object, found),
+            FromNode::Refused { pool, failure } => self.refused(pool, &failure, now, effects),
+            FromNode::GroupPlaced { group, result } => self.group_placed(group, result, now, effects),
+            FromNode::Relayed { .. }
+            | FromNode::LeaseOpened { .. }
             | FromNode::LeaseClosed { .. }
             | FromNode::LinkOpened { .. }
             | FromNode::Flush { .. }
             | FromNode::Construct { .. }
             | FromNode::Retire
+            | FromNode::Move
             | FromNode::ActorFound { .. }
             | FromNode::ObjectCreated { .. }
             | FromNode::Located { .. }
@@ -477,7 +521,10 @@ impl Owner {
             | FromNode::Code { .. }
             | FromNode::Resources { .. }
             | FromNode::Names { .. }
-            | FromNode::Explained { .. } => {}
+            | FromNode::Explained { .. }
+            | FromNode::Nodes { .. }
+            | FromNode::GroupFound { .. }
+            | FromNode::Groups { .. } => {}
         }
     }
 
@@ -510,8 +557,8 @@ impl Owner {
     }
 
     fn is_departed(&self, process: ProcessId) -> bool {
-        // What the node lends is under its own name, and asked for as if its owner were dead.
-        process == ProcessId::NODE || self.departed.get(&process.slot).is_some_and(|dead| *dead >= process.incarnation)
+        // What a node lends is under its own name, and asked for as if its owner were dead.
+        process.is_node() || self.departed.contains(process)
     }
 
     /// Where a stored value lies that this process just freed; the shell tells the node.

@@ -122,6 +122,51 @@ impl Resources {
         true
     }
 
+    /// Whether two asks want some of the same resource.
+    pub fn conflicts(&self, other: &Resources) -> bool {
+        let named = |(name, amount): (&String, &Amount)| {
+            amount.0 > 0 && other.custom.get(name).is_some_and(|wanted| wanted.0 > 0)
+        };
+        (self.cpus.0 > 0 && other.cpus.0 > 0)
+            || (self.gpus.0 > 0 && other.gpus.0 > 0)
+            || (self.memory_bytes > 0 && other.memory_bytes > 0)
+            || self.custom.iter().any(named)
+    }
+
+    /// How often `ask` is within this; for one that asks for nothing, as often as can be said.
+    pub fn times(&self, ask: &Resources) -> u32 {
+        let often = |have: u64, wanted: u64| have.checked_div(wanted).unwrap_or(u64::MAX);
+        let mut times = often(self.cpus.0, ask.cpus.0)
+            .min(often(self.gpus.0, ask.gpus.0))
+            .min(often(self.memory_bytes, ask.memory_bytes));
+        for (name, amount) in &ask.custom {
+            times = times.min(often(self.custom.get(name).copied().unwrap_or_default().0, amount.0));
+        }
+        u32::try_from(times).unwrap_or(u32::MAX)
+    }
+
+    /// How far this is from an ask: kinds that it lacks, then how much of the worst one, in thousandths of what is asked.
+    pub fn shortage(&self, asked: &Resources) -> (usize, u64) {
+        let custom =
+            asked.custom.iter().map(|(name, amount)| (self.custom.get(name).copied().unwrap_or_default().0, amount.0));
+        let fixed = [(self.cpus.0, asked.cpus.0), (self.gpus.0, asked.gpus.0), (self.memory_bytes, asked.memory_bytes)];
+        let lacking = || fixed.into_iter().chain(custom.clone()).filter(|(have, wanted)| have < wanted);
+        let worst = lacking().map(|(have, wanted)| (u128::from(wanted - have) * 1_000 / u128::from(wanted)) as u64);
+        (lacking().count(), worst.max().unwrap_or(0))
+    }
+
+    /// So many of this together.
+    #[must_use]
+    pub fn multiplied(&self, times: u32) -> Resources {
+        let times = u64::from(times);
+        Resources {
+            cpus: Amount(self.cpus.0.saturating_mul(times)),
+            gpus: Amount(self.gpus.0.saturating_mul(times)),
+            memory_bytes: self.memory_bytes.saturating_mul(times),
+            custom: self.custom.iter().map(|(n, a)| (n.clone(), Amount(a.0.saturating_mul(times)))).collect(),
+        }
+    }
+
     /// Gives `back` what was taken.
     pub fn give(&mut self, back: &Resources) {
         self.cpus.0 += back.cpus.0;
@@ -187,6 +232,10 @@ mod tests {
                 } else {
                     prop_assert_eq!(&before, &free);
                 }
+            }
+            if let Some(ask) = taken.last().filter(|ask| !ask.is_zero()) {
+                let times = free.times(ask);
+                prop_assert!(free.covers(&ask.multiplied(times)) && !free.covers(&ask.multiplied(times + 1)));
             }
             for back in &taken {
                 free.give(back);

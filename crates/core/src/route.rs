@@ -46,7 +46,8 @@ impl FromNode {
             FromNode::LeaseOpened { .. }
             | FromNode::LeaseClosed { .. }
             | FromNode::Construct { .. }
-            | FromNode::Retire => Hearer::Worker,
+            | FromNode::Retire
+            | FromNode::Move => Hearer::Worker,
             FromNode::Adopted { request, .. } | FromNode::ItemFound { request, .. } if *request < OWNER_REQUESTS => {
                 Hearer::Shell
             }
@@ -59,9 +60,14 @@ impl FromNode {
             | FromNode::ActorAt { .. }
             | FromNode::ActorRestarting { .. }
             | FromNode::ActorDead { .. }
-            | FromNode::Resolved { .. } => Hearer::Owner,
+            | FromNode::CopyFound { .. }
+            | FromNode::Resolved { .. }
+            | FromNode::Refused { .. }
+            | FromNode::GroupPlaced { .. } => Hearer::Owner,
             // Deaths concern both machines, after the shell has read what the dead had sent.
             FromNode::ProcessDied(_)
+            | FromNode::NodeDied { .. }
+            | FromNode::Relayed { .. }
             | FromNode::LinkOpened { .. }
             | FromNode::Flush { .. }
             | FromNode::ActorFound { .. }
@@ -72,7 +78,10 @@ impl FromNode {
             | FromNode::Code { .. }
             | FromNode::Resources { .. }
             | FromNode::Names { .. }
-            | FromNode::Explained { .. } => Hearer::Shell,
+            | FromNode::Explained { .. }
+            | FromNode::Nodes { .. }
+            | FromNode::GroupFound { .. }
+            | FromNode::Groups { .. } => Hearer::Shell,
         }
     }
 }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::codec::{Malformed, Reader, Write};
-use crate::id::{ActorId, FunctionKey, ObjectId, ProcessId, TaskId};
+use crate::id::{ActorId, FunctionKey, GroupId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::resources::Resources;
 use crate::stream::Stream;
-use crate::value::{RefSpec, decode_refs, encode_refs};
+use crate::value::{Location, RefSpec, decode_process, decode_refs, encode_process, encode_refs};
 
 /// Retries after a worker's death when the user does not say otherwise.
 pub const RETRIES_DEFAULT: u32 = 3;
@@ -49,12 +49,14 @@ pub struct ActorOptions {
     pub restarts_max: u32,
     /// How many of its calls run at once; 0 counts as 1.
     pub concurrency_max: u32,
+    /// It outlives its owner and ends only when it is killed.
+    pub detached: bool,
 }
 
 impl Default for ActorOptions {
     /// Without a name, never started again, one call at a time.
     fn default() -> Self {
-        Self { name: None, restarts_max: 0, concurrency_max: 1 }
+        Self { name: None, restarts_max: 0, concurrency_max: 1, detached: false }
     }
 }
 
@@ -63,6 +65,88 @@ impl ActorOptions {
     pub fn concurrency(&self) -> usize {
         self.concurrency_max.max(1) as usize
     }
+}
+
+/// Where a task or actor may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub enum Strategy {
+    /// Where it waits least: the own node first, then the one with the lowest estimated waiting time.
+    #[default]
+    Default,
+    /// Evenly over the nodes that have the resources.
+    Spread,
+    /// On this node.
+    Node {
+        /// Which.
+        node: NodeId,
+        /// Anywhere else when that node is gone or can never give it.
+        soft: bool,
+    },
+    /// In what a placement group has reserved.
+    Group {
+        /// Which group.
+        group: GroupId,
+        /// Which bundle; any when none.
+        bundle: Option<u32>,
+    },
+}
+
+impl Strategy {
+    /// The placement group that it is bound to.
+    pub fn group(&self) -> Option<GroupId> {
+        match self {
+            Strategy::Group { group, .. } => Some(*group),
+            Strategy::Default | Strategy::Spread | Strategy::Node { .. } => None,
+        }
+    }
+}
+
+/// More bundles than this in one placement group are refused.
+pub const BUNDLES_MAX: usize = 1_000;
+
+/// How the bundles of a placement group lie on the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub enum GroupStrategy {
+    /// On as few nodes as possible.
+    #[default]
+    Pack,
+    /// On as many nodes as possible.
+    Spread,
+    /// On one node.
+    StrictPack,
+    /// Each on another node.
+    StrictSpread,
+}
+
+impl GroupStrategy {
+    /// All, for lists and messages.
+    pub const ALL: [Self; 4] = [Self::Pack, Self::Spread, Self::StrictPack, Self::StrictSpread];
+
+    /// The name that users write.
+    pub fn name(self) -> &'static str {
+        match self {
+            GroupStrategy::Pack => "PACK",
+            GroupStrategy::Spread => "SPREAD",
+            GroupStrategy::StrictPack => "STRICT_PACK",
+            GroupStrategy::StrictSpread => "STRICT_SPREAD",
+        }
+    }
+}
+
+/// Inputs of a task whose places are told; of more, the largest.
+pub const NEAR_MAX: usize = 8;
+
+/// What a lease is for: tasks of one shape can share it.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Shape {
+    /// What one task needs.
+    pub resources: Resources,
+    /// What its process must look like.
+    pub environment: u64,
+    /// Where it may run.
+    pub strategy: Strategy,
+    /// Its largest inputs, at most [`NEAR_MAX`]: it is wanted where most of their bytes are.
+    pub near: Vec<Location>,
 }
 
 /// Set beside the kind of a task that streams.
@@ -84,6 +168,10 @@ pub struct TaskOptions {
     pub environment: u64,
     /// A process that has run the function so often ends in good order after the last reply; 0 for no limit.
     pub calls_max: u32,
+    /// Where it may run.
+    pub strategy: Strategy,
+    /// What it submits without a strategy of its own goes into its placement group too.
+    pub captures: bool,
 }
 
 /// The plain options that a reader of specs met last, to share instead of making them again.
@@ -103,6 +191,9 @@ pub struct TaskSpec {
     pub digest: u64,
     /// Runs so far, from 0.
     pub attempt: u32,
+    /// The lane in which it names what it makes: another one when it may have run on another node before, whose ledger
+    /// has what it made there.
+    pub lane: u32,
     /// Submits between the driver and this task.
     pub depth: u32,
     /// How many objects it makes.
@@ -148,6 +239,7 @@ impl TaskSpec {
         out.u64(self.function.0);
         out.u64(self.digest);
         out.u32(self.attempt);
+        out.u32(self.lane);
         out.u32(self.depth);
         out.u32(self.returns);
         let streams = if self.stream.is_some() { STREAMS } else { 0 };
@@ -160,8 +252,7 @@ impl TaskSpec {
             TaskKind::Call { actor, caller, sequence } => {
                 out.u8(2 | streams);
                 out.u128(actor.0.raw());
-                out.u32(caller.slot);
-                out.u32(caller.incarnation);
+                encode_process(*caller, out);
                 out.u64(*sequence);
             }
         }
@@ -186,7 +277,8 @@ impl TaskSpec {
         let parent = TaskId::from_raw(from.u128()?);
         let function = FunctionKey(from.u64()?);
         let digest = from.u64()?;
-        let (attempt, depth, returns) = (from.u32()?, from.u32()?, from.u32()?);
+        let (attempt, lane) = (from.u32()?, from.u32()?);
+        let (depth, returns) = (from.u32()?, from.u32()?);
         if returns > RETURNS_MAX {
             return Err(Malformed::Unknown("number of results"));
         }
@@ -198,7 +290,7 @@ impl TaskSpec {
             }
             2 => TaskKind::Call {
                 actor: ActorId(TaskId::from_raw(from.u128()?)),
-                caller: ProcessId { slot: from.u32()?, incarnation: from.u32()? },
+                caller: decode_process(from)?,
                 sequence: from.u64()?,
             },
             _ => return Err(Malformed::Unknown("task kind")),
@@ -217,6 +309,7 @@ impl TaskSpec {
             function,
             digest,
             attempt,
+            lane,
             depth,
             returns,
             kind,
@@ -240,7 +333,9 @@ impl TaskOptions {
             && self.resources.custom.is_empty()
             && self.retry_on.is_empty()
             && self.environment == 0
-            && self.calls_max == 0;
+            && self.calls_max == 0
+            && self.strategy == Strategy::Default
+            && !self.captures;
         out.u8(u8::from(!plain));
         if !plain {
             out.bytes(&postcard::to_allocvec(self).unwrap_or_default());

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::codec::{Malformed, Reader, Write};
 use crate::failure::Failure;
-use crate::id::{ObjectId, ProcessId, TaskId};
+use crate::id::{NodeId, ObjectId, ProcessId, TaskId};
 
 /// Results and arguments below this many bytes travel inside messages; larger ones live in the store.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;
@@ -42,6 +42,8 @@ pub fn digest_without_owners(earlier: u64, bytes: &[u8], nested: &[RefSpec]) -> 
 /// Where a sealed object lies in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Location {
+    /// In whose store.
+    pub node: NodeId,
     /// Entry of the object table.
     pub entry: u32,
     /// Use of that entry; a stale one is refused by the store.
@@ -100,6 +102,7 @@ impl Value {
             }
             Body::Stored(at) => {
                 out.u8(1);
+                out.u32(at.node.0);
                 out.u32(at.entry);
                 out.u32(at.generation);
                 out.u64(at.offset);
@@ -118,6 +121,7 @@ impl Value {
         let body = match from.u8()? {
             0 => Body::Inline(from.bytes()?.into()),
             1 => Body::Stored(Location {
+                node: NodeId(from.u32()?),
                 entry: from.u32()?,
                 generation: from.u32()?,
                 offset: from.u64()?,
@@ -147,20 +151,33 @@ pub fn encode_refs(refs: &[RefSpec], out: &mut impl Write) {
     out.u32(refs.len() as u32);
     for r in refs {
         encode_object(r.object, out);
-        out.u32(r.owner.slot);
-        out.u32(r.owner.incarnation);
+        encode_process(r.owner, out);
     }
 }
 
 /// Takes a list of references.
 pub fn decode_refs(from: &mut Reader<'_>) -> Result<Vec<RefSpec>, Malformed> {
-    let n = from.count(32)?;
+    let n = from.count(36)?;
     let mut refs = Vec::with_capacity(n);
     for _ in 0..n {
         let object = decode_object(from)?;
-        refs.push(RefSpec { object, owner: ProcessId { slot: from.u32()?, incarnation: from.u32()? } });
+        refs.push(RefSpec { object, owner: decode_process(from)? });
     }
     Ok(refs)
+}
+
+/// Appends a process id.
+#[inline]
+pub fn encode_process(process: ProcessId, out: &mut impl Write) {
+    out.u32(process.node.0);
+    out.u32(process.slot);
+    out.u32(process.incarnation);
+}
+
+/// Takes a process id.
+#[inline]
+pub fn decode_process(from: &mut Reader<'_>) -> Result<ProcessId, Malformed> {
+    Ok(ProcessId { node: NodeId(from.u32()?), slot: from.u32()?, incarnation: from.u32()? })
 }
 
 /// Appends an object id.

@@ -25,6 +25,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::departed::Departed;
 use crate::failure::Failure;
 use crate::id::{ActorId, LeaseId, ProcessId, TaskId};
 use crate::map::IdMap;
@@ -116,7 +117,8 @@ pub struct Execution {
     pub lease: LeaseId,
     /// The task.
     pub spec: Arc<TaskSpec>,
-    /// The lane in which it names what it makes: 0, but for the constructors of an actor's later lives.
+    /// The lane in which it names what it makes: 0, but for the constructors of an actor's later lives and for what
+    /// may have run on another node before.
     pub lane: u32,
     /// The values of its dependencies.
     pub resolved: Vec<Value>,
@@ -179,8 +181,10 @@ pub struct Worker {
     seats: IdMap<LeaseId, Seat>,
     hosted: Option<Hosted>,
     last_sequence: BTreeMap<ProcessId, u64>,
-    departed: BTreeMap<u32, u32>,
+    departed: Departed,
     retiring: bool,
+    /// It is an actor that goes to another node: no call begins here any more.
+    moving: bool,
     /// Runs of functions that have a limit.
     calls: Calls,
     /// One of them has run as often as it may.
@@ -234,7 +238,18 @@ impl Worker {
                 self.retiring = true;
                 self.exit_if_retired(effects);
             }
-            FromNode::ProcessDied(death) => self.process_died(death.process, effects),
+            FromNode::Move => {
+                self.moving = true;
+                self.exit_if_retired(effects);
+            }
+            FromNode::ProcessDied(death) => {
+                self.departed.insert(death.process);
+                self.callers_died(|process| process == death.process, effects);
+            }
+            FromNode::NodeDied { node, .. } => {
+                self.departed.insert_node(node);
+                self.callers_died(|process| process.node == node, effects);
+            }
             _ => {}
         }
     }
@@ -298,6 +313,7 @@ impl Worker {
     fn start_next(&mut self, lease: LeaseId, now: Tick, effects: &mut Vec<Effect>) {
         let Some(seat) = self.seats.get_mut(&lease) else { return };
         while seat.has_room()
+            && !self.moving
             && let Some(mut queued) = seat.queue.pop_front()
         {
             if !seat.fill_in(&mut queued) {
@@ -315,7 +331,7 @@ impl Worker {
             let gpus = seat.gpus.clone();
             let lane = match (&spec.kind, &self.hosted) {
                 (TaskKind::Create(_), Some(hosted)) => hosted.lane,
-                _ => 0,
+                _ => spec.lane,
             };
             effects.push(Effect::Execute(Execution { lease, spec, lane, resolved, gpus }));
             if last {
@@ -333,7 +349,7 @@ impl Worker {
         effects.push(Effect::Node(ToNode::Spent));
         for lease in self.seats.sorted_keys() {
             let Some(seat) = self.seats.get_mut(&lease) else { continue };
-            if lease == ACTOR_SEAT || seat.closed || departed(&self.departed, seat.owner) {
+            if lease == ACTOR_SEAT || seat.closed || self.departed.contains(seat.owner) {
                 continue;
             }
             effects.push(Effect::Send { to: seat.owner, message: Peer::Closing { lease } });
@@ -351,7 +367,7 @@ impl Worker {
             effects.push(Effect::Node(ToNode::Unblocked { lease }));
         }
         if let Some(yielding) = self.yielding.remove(&task) {
-            values = yielding.end(task, values, departed(&self.departed, running.from));
+            values = yielding.end(task, values, self.departed.contains(running.from));
         }
         if lease != ACTOR_SEAT {
             seat.remember(task, &values);
@@ -363,7 +379,7 @@ impl Worker {
             seat.running_max = options.concurrency();
             let value = values.into_iter().next().unwrap_or_else(|| Value::inline(Vec::new()));
             effects.push(Effect::Node(ToNode::ActorConstructed { actor: ActorId(task), value }));
-        } else if !departed(&self.departed, running.from) {
+        } else if !self.departed.contains(running.from) {
             let refers = values.iter().any(|value| !value.nested.is_empty());
             let (to, message) = (running.from, Peer::Reply { task, attempt, values, duration_us });
             effects.push(if refers {
@@ -373,7 +389,7 @@ impl Worker {
             });
         }
         dismiss(running.refs, effects);
-        let orphaned = departed(&self.departed, seat.owner);
+        let orphaned = self.departed.contains(seat.owner);
         if lease != ACTOR_SEAT && (seat.closed || orphaned) {
             self.seats.remove(&lease);
             if orphaned {
@@ -443,21 +459,19 @@ impl Worker {
         }
     }
 
-    /// Unstarted tasks of a dead process are dropped; running ones end for the ledger's sake.
-    fn process_died(&mut self, dead: ProcessId, effects: &mut Vec<Effect>) {
-        let known = self.departed.entry(dead.slot).or_insert(0);
-        *known = (*known).max(dead.incarnation);
-        self.last_sequence.remove(&dead);
-        self.stop_yielding(|_, to| to == dead, effects);
+    /// Unstarted tasks of dead processes are dropped; running ones end for the ledger's sake.
+    fn callers_died(&mut self, is_dead: impl Fn(ProcessId) -> bool, effects: &mut Vec<Effect>) {
+        self.last_sequence.retain(|caller, _| !is_dead(*caller));
+        self.stop_yielding(|_, to| is_dead(to), effects);
         for lease in self.seats.sorted_keys() {
             let Some(seat) = self.seats.get_mut(&lease) else { continue };
             let (gone, kept): (VecDeque<_>, VecDeque<_>) =
-                std::mem::take(&mut seat.queue).into_iter().partition(|queued| queued.from == dead);
+                std::mem::take(&mut seat.queue).into_iter().partition(|queued| is_dead(queued.from));
             seat.queue = kept;
             for queued in gone {
                 dismiss(references(&queued.spec, &queued.resolved), effects);
             }
-            if seat.owner == dead && lease != ACTOR_SEAT && seat.running.is_empty() {
+            if is_dead(seat.owner) && lease != ACTOR_SEAT && seat.running.is_empty() {
                 self.seats.remove(&lease);
                 // Only we know under which leases something still runs.
                 effects.push(Effect::Node(ToNode::ReturnLease { lease }));
@@ -466,15 +480,13 @@ impl Worker {
     }
 
     fn exit_if_retired(&self, effects: &mut Vec<Effect>) {
-        let busy = !self.seats.sorted_keys_where(|_, s| !s.running.is_empty() || !s.queue.is_empty()).is_empty();
-        if self.retiring && !busy {
+        // What waits in an actor that moves is sent again to its next life.
+        let waits = |seat: &Seat| !seat.queue.is_empty() && !self.moving;
+        let busy = !self.seats.sorted_keys_where(|_, s| !s.running.is_empty() || waits(s)).is_empty();
+        if (self.retiring || self.moving) && !busy {
             effects.push(Effect::Exit);
         }
     }
-}
-
-fn departed(dead: &BTreeMap<u32, u32>, process: ProcessId) -> bool {
-    dead.get(&process.slot).is_some_and(|incarnation| *incarnation >= process.incarnation)
 }
 
 fn references(spec: &TaskSpec, resolved: &[Value]) -> Vec<RefSpec> {

@@ -90,6 +90,7 @@ fn mutated_messages_are_decoded_or_refused() {
                 |m, out| match m {
                     NodeBound::Record(record) => record.encode(out),
                     NodeBound::Request(request) => NodeBound::encode_request(request, out),
+                    NodeBound::Relay { to, bytes } => NodeBound::encode_relay(*to, bytes, out),
                 },
             ),
             check(input, |b| FromNode::decode(b).ok(), |m, out| m.encode(out)),

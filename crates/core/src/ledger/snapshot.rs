@@ -2,11 +2,14 @@
 //!
 //! Made by [`crate::node::Node::snapshot`]; travels as postcard in pieces of [`crate::message::FromNode::State`].
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::tables::Counts;
-use crate::id::{ActorId, LeaseId, ObjectId, ProcessId, TaskId};
+use crate::id::{ActorId, GroupId, JobId, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::resources::{Amount, Resources};
+use crate::spec::GroupStrategy;
 use crate::time::Tick;
 
 /// More open tasks or objects than this are counted, not listed.
@@ -33,6 +36,8 @@ pub struct Snapshot {
     pub workers: Vec<WorkerRow>,
     /// Leases.
     pub leases: Vec<LeaseRow>,
+    /// Jobs.
+    pub jobs: Vec<JobRow>,
     /// Totals since the start.
     pub counts: Counts,
 }
@@ -124,11 +129,28 @@ pub struct ActorRow {
     pub incarnation: u32,
 }
 
+/// A job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobRow {
+    /// Which.
+    pub job: JobId,
+    /// Its driver; none when that is another node's, or gone and only detached actors are left.
+    pub driver: Option<ProcessId>,
+    /// Its driver is gone.
+    pub over: bool,
+    /// The driver's system process id; 0 when it is not known.
+    pub pid: u32,
+    /// Its worker processes.
+    pub workers: u64,
+}
+
 /// A worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRow {
     /// Which.
     pub process: ProcessId,
+    /// Whose.
+    pub job: JobId,
     /// Its system process id; 0 until it is known.
     pub pid: u32,
     /// In a word or two.
@@ -154,4 +176,63 @@ pub struct LeaseRow {
     pub resources: Resources,
     /// Whether its task waits and has given its CPUs back.
     pub blocked: bool,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeRow {
+    /// Which.
+    pub node: NodeId,
+    /// Where others reach it; without a port when nobody can.
+    pub address: String,
+    /// The name of its machine; empty when that was not asked.
+    pub hostname: String,
+    /// In a word: "embedded", "head", "worker" or "driver".
+    pub role: String,
+    /// Whether it is there.
+    pub alive: bool,
+    /// Whether it takes nothing new, since it is about to leave.
+    pub draining: bool,
+    /// How it ended, when it has.
+    pub reason: Option<String>,
+    /// What it has.
+    pub total: Resources,
+    /// What of that nobody holds.
+    pub free: Resources,
+    /// What its user said about it.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// How far a placement group has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GroupStage {
+    /// It waits for resources; in words, for which.
+    Waiting(String),
+    /// Every bundle is reserved.
+    Placed,
+    /// Nodes died, and their bundles wait for resources; in words, for which.
+    Rescheduling(String),
+    /// It can never be placed, and why.
+    Failed(String),
+    /// It was removed.
+    Removed,
+}
+
+/// A placement group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupRow {
+    /// Which.
+    pub group: GroupId,
+    /// Under which others find it.
+    pub name: Option<String>,
+    /// How its bundles lie on the nodes.
+    pub strategy: GroupStrategy,
+    /// What each bundle reserves, and where, once it is placed.
+    pub bundles: Vec<(Resources, Option<NodeId>)>,
+    /// How far it has come.
+    pub stage: GroupStage,
+    /// Whether it outlives its creator.
+    pub detached: bool,
+    /// Who made it.
+    pub creator: ProcessId,
 }

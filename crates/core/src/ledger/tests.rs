@@ -6,7 +6,7 @@ use crate::resources::{Amount, Resources};
 use crate::spec::{TaskKind, TaskOptions};
 
 const OWNER: ProcessId = ProcessId::DRIVER;
-const WORKER: ProcessId = ProcessId { slot: 2, incarnation: 1 };
+const WORKER: ProcessId = ProcessId { node: crate::id::NodeId::ALONE, slot: 2, incarnation: 1 };
 
 fn task(n: u64) -> TaskId {
     TaskId::root(1, OWNER).child(0, n, 0)
@@ -19,6 +19,7 @@ fn spec(n: u64, attempt: u32, returns: u32) -> Arc<TaskSpec> {
         function: FunctionKey(1),
         digest: 7,
         attempt,
+        lane: 0,
         depth: 1,
         returns,
         kind: TaskKind::Plain,
@@ -113,7 +114,7 @@ fn late_records_of_a_forgotten_task_leave_nothing_after_a_few_passes() {
 #[test]
 fn of_several_results_the_rest_stays_when_one_is_freed() {
     let mut ledger = Ledger::default();
-    let at = Location { entry: 1, generation: 1, offset: 0, len: 100_000 };
+    let at = Location { node: crate::id::NodeId::ALONE, entry: 1, generation: 1, offset: 0, len: 100_000 };
     let stored = Value { body: Body::Stored(at), nested: Vec::new() };
     let values = vec![stored, Value::inline(vec![2])];
     ledger.apply(OWNER, Record::Submitted { at: Tick(1), spec: spec(1, 0, 2) });
@@ -129,7 +130,7 @@ fn of_several_results_the_rest_stays_when_one_is_freed() {
 #[test]
 fn a_held_entry_outlives_its_owner_s_count_and_gives_its_place_when_let_go() {
     let mut ledger = Ledger::default();
-    let at = Location { entry: 1, generation: 1, offset: 0, len: 100_000 };
+    let at = Location { node: crate::id::NodeId::ALONE, entry: 1, generation: 1, offset: 0, len: 100_000 };
     let object = ObjectId::put(task(1), 0, 0, 0);
     let value = Value { body: Body::Stored(at), nested: Vec::new() };
     ledger.apply(OWNER, Record::Put { object, digest: 1, value });
@@ -157,7 +158,7 @@ fn streaming(n: u64, attempt: u32) -> Record {
 }
 
 fn stored_at(entry: u32) -> Value {
-    let at = Location { entry, generation: 1, offset: 0, len: 1 << 20 };
+    let at = Location { node: crate::id::NodeId::ALONE, entry, generation: 1, offset: 0, len: 1 << 20 };
     Value { body: Body::Stored(at), nested: Vec::new() }
 }
 
@@ -213,4 +214,44 @@ fn a_stream_that_stopped_because_its_owner_died_has_not_ended() {
     assert!(ledger.is_whole(task(1), false));
     let beyond = ledger.beyond(ObjectId::item(task(1), 1)).unwrap();
     assert_eq!(beyond.failure(), Some(&Failure::StreamEnded { task: task(1), items: 1 }));
+}
+
+fn at(entry: u32) -> Location {
+    Location { node: crate::id::NodeId::ALONE, entry, generation: 1, offset: 0, len: 1 << 20 }
+}
+
+fn finished_stored(n: u64, attempt: u32, entry: u32) -> Record {
+    let value = Value { body: Body::Stored(at(entry)), nested: vec![] };
+    Record::Finished { at: Tick(3), task: task(n), attempt, values: vec![value] }
+}
+
+#[test]
+fn the_places_of_values_that_do_not_count_are_given_back() {
+    let mut ledger = Ledger::default();
+    apply(&mut ledger, [(OWNER, submitted(1, 1)), (WORKER, finished_stored(1, 0, 5))]);
+    assert_eq!(ledger.take_lost(), [at(5)], "of an older attempt");
+    apply(&mut ledger, [(WORKER, finished_stored(1, 1, 6)), (WORKER, finished_stored(1, 1, 6))]);
+    assert!(!ledger.has_lost(), "the same again is no other value");
+    ledger.apply(WORKER, finished_stored(1, 1, 7));
+    assert_eq!(ledger.take_lost(), [at(7)], "of a second end");
+    let put = |entry| Record::Put {
+        object: ObjectId::put(task(1), 0, 1, 0),
+        digest: 1,
+        value: Value { body: Body::Stored(at(entry)), nested: vec![] },
+    };
+    apply(&mut ledger, [(WORKER, put(8)), (WORKER, put(9))]);
+    assert_eq!(ledger.take_lost(), [at(8)], "of a put that was made again");
+}
+
+#[test]
+fn the_place_of_a_freed_value_is_given_back_in_whatever_order_the_records_come() {
+    let mut ledger = Ledger::default();
+    apply(&mut ledger, [(OWNER, submitted(1, 0)), (WORKER, finished_stored(1, 0, 5)), (OWNER, freed(1))]);
+    assert_eq!(ledger.take_lost(), [at(5)]);
+    apply(&mut ledger, [(OWNER, submitted(2, 0)), (OWNER, freed(2)), (WORKER, finished_stored(2, 0, 6))]);
+    assert_eq!(ledger.take_lost(), [at(6)]);
+    apply(&mut ledger, [(OWNER, submitted(3, 0)), (WORKER, finished_stored(3, 0, 7))]);
+    ledger.hold(ObjectId::result(task(3), 0), true);
+    ledger.apply(OWNER, freed(3));
+    assert!(!ledger.has_lost(), "not while somebody holds it");
 }

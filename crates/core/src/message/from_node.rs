@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{CONTROL, RequestId, decode_control, encode_control};
-use crate::codec::Malformed;
-use crate::failure::Death;
-use crate::id::{ActorId, FunctionKey, LeaseId, ObjectId, ProcessId};
-use crate::ledger::snapshot::ResourcesRow;
+use crate::codec::{Malformed, Reader};
+use crate::failure::{Death, Failure};
+use crate::id::{ActorId, FunctionKey, GroupId, LeaseId, NodeId, ObjectId, ProcessId};
+use crate::ledger::snapshot::{GroupRow, NodeRow, ResourcesRow};
 use crate::spec::TaskSpec;
-use crate::value::{Location, Value};
+use crate::value::{Location, Value, decode_process, encode_process};
 
 /// What the node knows of an object that a repeated task is about to make.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,6 +126,8 @@ pub enum FromNode {
         actor: ActorId,
         /// Why.
         reason: String,
+        /// It moves to another node and was at rest: what it has not answered it has not begun.
+        moved: bool,
     },
     /// The actor is gone for good.
     ActorDead {
@@ -136,6 +138,8 @@ pub enum FromNode {
     },
     /// Finish your calls and end.
     Retire,
+    /// You are an actor and this node is being drained: begin no other call, finish those that run, and end.
+    Move,
     /// The answer to [`ToNode::FindActor`](super::ToNode::FindActor).
     ActorFound {
         /// Question number.
@@ -167,6 +171,29 @@ pub enum FromNode {
         object: ObjectId,
         /// Its value.
         value: Value,
+        /// The node that tells, and keeps what is inside.
+        home: NodeId,
+    },
+    /// A process of another node says this, as [`Peer`](super::Peer) encodes it.
+    Relayed {
+        /// Who.
+        from: ProcessId,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// A node is dead, with all its processes and all that lay there alone.
+    NodeDied {
+        /// Which.
+        node: NodeId,
+        /// How it ended, for people.
+        reason: String,
+    },
+    /// The answer to [`ToNode::FindCopy`](super::ToNode::FindCopy).
+    CopyFound {
+        /// Which.
+        object: ObjectId,
+        /// Another copy, or why there is none.
+        found: Result<Location, String>,
     },
     /// The answer to [`ToNode::CreateObject`](super::ToNode::CreateObject).
     ObjectCreated {
@@ -191,6 +218,8 @@ pub enum FromNode {
     Code {
         /// Question number.
         request: RequestId,
+        /// Which function's.
+        function: FunctionKey,
         /// The code, when somebody published it.
         code: Option<Vec<u8>>,
     },
@@ -224,18 +253,67 @@ pub enum FromNode {
         /// In words.
         text: String,
     },
+    /// The answer to [`ToNode::QueryNodes`](super::ToNode::QueryNodes).
+    Nodes {
+        /// Question number.
+        request: RequestId,
+        /// In the order of their numbers.
+        rows: Vec<NodeRow>,
+    },
+    /// What was asked for in this shape will never be granted, and why.
+    Refused {
+        /// The owner's number for the shape.
+        pool: u32,
+        /// What becomes of its tasks.
+        failure: Box<Failure>,
+    },
+    /// The answer to [`ToNode::WatchGroup`](super::ToNode::WatchGroup).
+    GroupPlaced {
+        /// Which.
+        group: GroupId,
+        /// Where each of its bundles is, or why there are none.
+        result: Result<Vec<NodeId>, Box<Failure>>,
+    },
+    /// The answer to [`ToNode::FindGroup`](super::ToNode::FindGroup).
+    GroupFound {
+        /// Question number.
+        request: RequestId,
+        /// The group, when one has the name.
+        found: Option<GroupRow>,
+    },
+    /// The answer to [`ToNode::QueryGroups`](super::ToNode::QueryGroups).
+    Groups {
+        /// Question number.
+        request: RequestId,
+        /// In the order of their ids, those that are gone too as long as they are remembered.
+        rows: Vec<GroupRow>,
+    },
 }
+
+/// First byte of what is passed on from another node: it is on the path of tasks, so it is not postcard.
+const RELAYED: u8 = 1;
 
 impl FromNode {
     /// Appends the message.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        encode_control(self, out);
+        match self {
+            FromNode::Relayed { from, bytes } => {
+                out.push(RELAYED);
+                encode_process(*from, out);
+                out.extend_from_slice(bytes);
+            }
+            other => encode_control(other, out),
+        }
     }
 
     /// Reads a message.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         match bytes.first() {
             Some(&CONTROL) => decode_control(&bytes[1..]),
+            Some(&RELAYED) => {
+                let mut from = Reader::new(&bytes[1..]);
+                Ok(FromNode::Relayed { from: decode_process(&mut from)?, bytes: from.rest().to_vec() })
+            }
             Some(_) => Err(Malformed::Unknown("message kind")),
             None => Err(Malformed::Short),
         }

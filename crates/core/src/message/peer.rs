@@ -141,7 +141,31 @@ const REPLY: u8 = 2;
 const RUN_AFTER: u8 = 3;
 const ITEM: u8 = 4;
 
+/// What a message is about, as its first byte tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerKind {
+    /// [`Peer::Run`] or [`Peer::RunAfter`]: lease (8 bytes), then the spec, which begins with the task.
+    Run,
+    /// [`Peer::Reply`]: begins with the task.
+    Reply,
+    /// [`Peer::Item`]: task, attempt, index.
+    Item,
+    /// Any other.
+    Control,
+}
+
 impl Peer {
+    /// What an encoded message is about, without decoding it.
+    pub fn kind(bytes: &[u8]) -> Option<PeerKind> {
+        match *bytes.first()? {
+            RUN | RUN_AFTER => Some(PeerKind::Run),
+            REPLY => Some(PeerKind::Reply),
+            ITEM => Some(PeerKind::Item),
+            CONTROL => Some(PeerKind::Control),
+            _ => None,
+        }
+    }
+
     /// Appends the message.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {

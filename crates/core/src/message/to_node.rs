@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{CONTROL, RequestId, decode_control, encode_control};
-use crate::codec::Malformed;
-use crate::id::{ActorId, FunctionKey, LeaseId, ObjectId, ProcessId, TaskId};
+use crate::codec::{Malformed, Reader};
+use crate::id::{ActorId, FunctionKey, GroupId, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::record::Record;
 use crate::resources::Resources;
-use crate::spec::{Interned, TaskSpec};
-use crate::value::{Location, Value};
+use crate::spec::{GroupStrategy, Interned, Shape, TaskSpec};
+use crate::value::{Location, RefSpec, Value, decode_process, encode_process};
 
 /// A process to its node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,10 +21,8 @@ pub enum ToNode {
     WantLeases {
         /// The owner's number for the shape.
         pool: u32,
-        /// What one task needs.
-        resources: Resources,
-        /// What its process must look like.
-        environment: u64,
+        /// The shape.
+        shape: Shape,
         /// How many leases the owner can use beyond those it has.
         count: u32,
         /// Deeper tasks go first, since others wait for them.
@@ -63,6 +61,8 @@ pub enum ToNode {
     WatchActor {
         /// Which.
         actor: ActorId,
+        /// The node that manages it, as far as the asker knows: its owner's.
+        manager: NodeId,
     },
     /// Nobody holds the actor any more: let it finish its calls and end.
     ReleaseActor {
@@ -73,6 +73,8 @@ pub enum ToNode {
     KillActor {
         /// Which.
         actor: ActorId,
+        /// The node that manages it, as far as the asker knows: its owner's.
+        manager: NodeId,
         /// Whether it may be started again.
         restart: bool,
     },
@@ -103,11 +105,15 @@ pub enum ToNode {
     Resolve {
         /// Which.
         object: ObjectId,
+        /// The dead owner's node.
+        home: NodeId,
     },
     /// I hold `count` grants of this object, whose owner is dead. Sent before [`ToNode::Settled`].
     Claim {
         /// Which.
         object: ObjectId,
+        /// The node that counts it: the dead owner's.
+        home: NodeId,
         /// Grants held; negative when some are given back.
         count: i64,
     },
@@ -116,6 +122,8 @@ pub enum ToNode {
     ClaimFor {
         /// Which.
         object: ObjectId,
+        /// The node under whose name it goes.
+        home: NodeId,
         /// Who gets it.
         holder: ProcessId,
     },
@@ -123,6 +131,8 @@ pub enum ToNode {
     ClaimArrived {
         /// Which.
         object: ObjectId,
+        /// The node under whose name it came.
+        home: NodeId,
         /// Who sent it.
         lender: ProcessId,
     },
@@ -174,6 +184,24 @@ pub enum ToNode {
         /// Where it was.
         at: Location,
     },
+    /// My object lay on a node that is dead: is there another copy?
+    FindCopy {
+        /// Which.
+        object: ObjectId,
+        /// Where it lay.
+        at: Location,
+        /// The node that knows of its copies: its owner's.
+        home: NodeId,
+    },
+    /// The value lies on another node: bring a copy here. Answered by [`FromNode::Located`](super::FromNode::Located).
+    Fetch {
+        /// Question number.
+        request: RequestId,
+        /// Which object, and who owns it.
+        object: RefSpec,
+        /// Where it lies.
+        at: Location,
+    },
     /// Keep this code for whoever runs tasks of that function.
     Publish {
         /// Question number.
@@ -216,6 +244,46 @@ pub enum ToNode {
     Spent,
     /// The process ends in good order.
     Goodbye,
+    /// Which nodes are there, and what have they?
+    QueryNodes {
+        /// Question number.
+        request: RequestId,
+    },
+    /// Reserve these bundles, all or none. A group that exists already is left as it is.
+    CreateGroup {
+        /// Its id, made by the creator.
+        group: GroupId,
+        /// Name under which others find it.
+        name: Option<String>,
+        /// How the bundles lie on the nodes.
+        strategy: GroupStrategy,
+        /// What to reserve.
+        bundles: Vec<Resources>,
+        /// It outlives its creator and ends only when it is removed.
+        detached: bool,
+    },
+    /// Give up a placement group: what runs in it is ended.
+    RemoveGroup {
+        /// Which.
+        group: GroupId,
+    },
+    /// Which placement group has this name?
+    FindGroup {
+        /// Question number.
+        request: RequestId,
+        /// The name.
+        name: String,
+    },
+    /// Which placement groups are there?
+    QueryGroups {
+        /// Question number.
+        request: RequestId,
+    },
+    /// Tell me once, by [`FromNode::GroupPlaced`](super::FromNode::GroupPlaced), when this group is placed or never will be.
+    WatchGroup {
+        /// Which.
+        group: GroupId,
+    },
 }
 
 /// One item of the ring from a process to its node: a record, or a request.
@@ -225,12 +293,29 @@ pub enum NodeBound {
     Record(Record),
     /// Something for the node to do.
     Request(ToNode),
+    /// Something for a process of another node.
+    Relay {
+        /// For whom.
+        to: ProcessId,
+        /// What, as [`Peer`](super::Peer) encodes it.
+        bytes: Vec<u8>,
+    },
 }
+
+/// First byte of what is to be passed on; records have small numbers of their own.
+const RELAY: u8 = 0x40;
 
 impl NodeBound {
     /// Appends a request. Records append themselves ([`Record::encode`]).
     pub fn encode_request(request: &ToNode, out: &mut Vec<u8>) {
         encode_control(request, out);
+    }
+
+    /// Appends a message for a process of another node, as [`Peer`](super::Peer) encodes it.
+    pub fn encode_relay(to: ProcessId, message: &[u8], out: &mut Vec<u8>) {
+        out.push(RELAY);
+        encode_process(to, out);
+        out.extend_from_slice(message);
     }
 
     /// Reads an item.
@@ -242,6 +327,10 @@ impl NodeBound {
     pub fn decode_with(bytes: &[u8], interned: &mut Interned) -> Result<Self, Malformed> {
         match bytes.first() {
             Some(&CONTROL) => Ok(NodeBound::Request(decode_control(&bytes[1..])?)),
+            Some(&RELAY) => {
+                let mut from = Reader::new(&bytes[1..]);
+                Ok(NodeBound::Relay { to: decode_process(&mut from)?, bytes: from.rest().to_vec() })
+            }
             Some(_) => Ok(NodeBound::Record(Record::decode_with(bytes, interned)?)),
             None => Err(Malformed::Short),
         }

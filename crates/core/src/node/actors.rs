@@ -10,12 +10,14 @@ use std::sync::Arc;
 use super::gpus;
 use super::pool::{Pick, Reserved, WorkerState};
 use super::queue::{Ask, Waiting};
+use super::stock::Stock;
 use super::{Effect, Node, open_link, send};
 use crate::failure::{DeathCause, Failure};
-use crate::id::{ActorId, ProcessId};
-use crate::message::{FromNode, RequestId};
+use crate::id::{ActorId, JobId, NodeId, ObjectId, ProcessId};
+use crate::message::{Between, FromNode, RequestId};
 use crate::resources::Resources;
-use crate::spec::{TaskKind, TaskSpec};
+use crate::schedule::Choice;
+use crate::spec::{Strategy, TaskKind, TaskSpec};
 use crate::time::Tick;
 use crate::value::Value;
 
@@ -76,20 +78,67 @@ pub(super) struct Actor {
     pub(super) spec: Arc<TaskSpec>,
     pub(super) resolved: Vec<Value>,
     pub(super) owner: ProcessId,
+    /// Whose processes it lives in.
+    pub(super) job: JobId,
     pub(super) state: ActorState,
     pub(super) incarnation: u32,
     pub(super) restarts_left: u32,
     pub(super) watchers: BTreeSet<ProcessId>,
     /// How the first construction ended.
     pub(super) created: Option<Value>,
+    /// The node that manages it, when this one is only the host.
+    pub(super) manager: Option<NodeId>,
+    /// The other node that hosts it, when this one is only the manager.
+    pub(super) host: Option<NodeId>,
+    /// The lane of its constructor, as the manager gave it.
+    lane: u32,
+    /// The nodes that had no room in the bundles of its group.
+    pub(super) tried: BTreeSet<NodeId>,
 }
 
 impl Actor {
+    /// The entry of a host, for one life.
+    pub(super) fn hosted(
+        manager: NodeId,
+        spec: Arc<TaskSpec>,
+        resolved: Vec<Value>,
+        incarnation: u32,
+        lane: u32,
+        (owner, job): (ProcessId, JobId),
+    ) -> Self {
+        let (state, watchers) = (ActorState::Queued, BTreeSet::new());
+        let (manager, host, created) = (Some(manager), None, None);
+        Self {
+            spec,
+            resolved,
+            owner,
+            job,
+            state,
+            incarnation,
+            restarts_left: 0,
+            watchers,
+            created,
+            manager,
+            host,
+            lane,
+            tried: BTreeSet::new(),
+        }
+    }
+
     pub(super) fn name(&self) -> Option<&str> {
         match &self.spec.kind {
             TaskKind::Create(options) => options.name.as_deref(),
             TaskKind::Plain | TaskKind::Call { .. } => None,
         }
+    }
+
+    /// Whether it lives on without its owner and its job's driver.
+    pub(super) fn is_detached(&self) -> bool {
+        super::hosting::is_detached(&self.spec)
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        matches!(self.state, ActorState::Dead { .. })
     }
 
     fn concurrency_max(&self) -> u32 {
@@ -110,18 +159,24 @@ pub(super) struct Actors {
 
 impl Actors {
     pub(super) fn has_owner(&self, process: ProcessId) -> bool {
-        self.all.values().any(|actor| actor.owner == process && !matches!(actor.state, ActorState::Dead { .. }))
+        self.all.values().any(|actor| actor.owner == process && !actor.is_dead() && !actor.is_detached())
     }
 
-    /// The actors of an owner that are not dead.
+    /// The actors of an owner that are not dead and end with it.
     pub(super) fn of_owner(&self, process: ProcessId) -> Vec<ActorId> {
-        let alive = |actor: &Actor| actor.owner == process && !matches!(actor.state, ActorState::Dead { .. });
+        let alive = |actor: &Actor| actor.owner == process && !actor.is_dead() && !actor.is_detached();
         self.all.iter().filter(|(_, actor)| alive(actor)).map(|(id, _)| *id).collect()
     }
 
-    pub(super) fn forget_watcher(&mut self, process: ProcessId) {
+    /// Nothing of this job is left but the memory of its dead actors.
+    pub(super) fn forget_job(&mut self, job: JobId) {
+        self.all.retain(|_, actor| actor.job != job);
+        self.dead.retain(|id| self.all.contains_key(id));
+    }
+
+    pub(super) fn forget_watchers(&mut self, is_dead: impl Fn(ProcessId) -> bool) {
         for actor in self.all.values_mut() {
-            actor.watchers.remove(&process);
+            actor.watchers.retain(|watcher| !is_dead(*watcher));
         }
     }
 }
@@ -137,6 +192,7 @@ impl Node {
     ) {
         let id = ActorId(spec.id);
         let TaskKind::Create(options) = &spec.kind else { return };
+        let Some(job) = self.served_job(owner) else { return };
         let before = self.actors.all.get(&id);
         if before.is_some_and(|actor| !matches!(actor.state, ActorState::Dead { .. })) {
             return;
@@ -145,8 +201,25 @@ impl Node {
         let incarnation = before.map_or(0, |actor| actor.incarnation + 1);
         let watchers = before.map(|actor| actor.watchers.clone()).unwrap_or_default();
         let (state, restarts_left) = (ActorState::Queued, options.restarts_max);
-        let (name, refusal) = (options.name.clone(), self.refusal(&spec, options.name.as_deref()));
-        let actor = Actor { spec, resolved, owner, state, incarnation, restarts_left, watchers, created: None };
+        let (name, refusal) = (options.name.clone(), self.refusal(owner, &spec, options.name.as_deref(), effects));
+        if options.detached {
+            self.keep_arguments(&spec, 1, now);
+        }
+        let actor = Actor {
+            spec,
+            resolved,
+            owner,
+            job,
+            state,
+            incarnation,
+            restarts_left,
+            watchers,
+            created: None,
+            manager: None,
+            host: None,
+            lane: 0,
+            tried: BTreeSet::new(),
+        };
         self.actors.dead.retain(|dead| *dead != id);
         self.actors.all.insert(id, actor);
         if let Some(failure) = refusal {
@@ -156,28 +229,104 @@ impl Node {
             return;
         }
         if let Some(name) = name {
+            if self.asks_for_name(id, &name, effects) {
+                return;
+            }
             self.actors.names.insert(name, id);
         }
         self.enqueue_actor(id, now, effects);
     }
 
     /// Why an actor cannot be started, when it cannot.
-    fn refusal(&self, spec: &TaskSpec, name: Option<&str>) -> Option<Failure> {
+    fn refusal(
+        &mut self,
+        owner: ProcessId,
+        spec: &TaskSpec,
+        name: Option<&str>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Failure> {
         if let Some(name) = name
-            && let Some(holder) = self.actors.names.get(name)
+            && let Some(holder) =
+                self.actors.names.get(name).copied().or_else(|| self.cluster.names.find(name).map(|found| found.0))
         {
-            return Some(Failure::NameTaken { name: name.to_owned(), holder: *holder });
+            return Some(Failure::NameTaken { name: name.to_owned(), holder });
         }
-        let (asked, available) = gpus::impossible(&spec.options.resources, &self.config.total)?;
+        let (strategy, resources) = (spec.options.strategy, &spec.options.resources);
+        if let Some(failure) = self.misplaced(owner, strategy, resources, effects) {
+            return Some(failure);
+        }
+        if self.is_clustered() || strategy.group().is_some() {
+            return None;
+        }
+        let (asked, available) = gpus::impossible(resources, &self.config.total)?;
         Some(Failure::Infeasible { asked, available })
     }
 
+    /// Whether this node can never be the host of an actor.
+    fn is_never_here(&self, id: ActorId) -> bool {
+        let Some(actor) = self.actors.all.get(&id) else { return false };
+        let elsewhere = match actor.spec.options.strategy {
+            Strategy::Node { node, soft } => node != self.config.id && !soft,
+            _ => false,
+        };
+        elsewhere
+            || self.is_draining() && actor.spec.options.strategy.group().is_none()
+            || gpus::impossible(&actor.spec.options.resources, &self.config.total).is_some()
+    }
+
+    pub(super) fn wait_for_host(&mut self, id: ActorId) {
+        if let Some(actor) = self.actors.all.get_mut(&id) {
+            // Who refused it is not its host: that node's death is no reason to look for another one.
+            (actor.state, actor.host) = (ActorState::Queued, None);
+            self.cluster.unplaced.insert(id);
+        }
+    }
+
+    /// The loads are known anew: actors that no node could have are tried again.
+    pub(super) fn place_unplaced(&mut self, now: Tick, effects: &mut Vec<Effect>) {
+        for id in std::mem::take(&mut self.cluster.unplaced) {
+            if self.actors.all.get(&id).is_some_and(|actor| actor.state == ActorState::Queued) {
+                self.enqueue_actor(id, now, effects);
+            }
+        }
+    }
+
+    /// Finds a node for an actor that is managed here.
     pub(super) fn enqueue_actor(&mut self, id: ActorId, now: Tick, effects: &mut Vec<Effect>) {
+        self.cluster.unplaced.remove(&id);
+        let managed = self.actors.all.get(&id).is_some_and(|actor| actor.manager.is_none());
+        if !self.is_clustered() || !managed {
+            self.enqueue_here(id, now, effects);
+            return;
+        }
+        if self.actors.all.get(&id).is_some_and(|actor| actor.spec.options.strategy.group().is_some()) {
+            self.enqueue_in_group(id, now, effects);
+            return;
+        }
+        match self.choose_host(id, now) {
+            Choice::There(node) if self.live.has_node(node) => self.send_to_host(id, node, true, effects),
+            Choice::Here => self.enqueue_here(id, now, effects),
+            // Who can have it has no room, or has not told of itself: the next loads say more.
+            Choice::Wait(_) | Choice::There(_) if self.is_never_here(id) => self.wait_for_host(id),
+            Choice::Wait(_) | Choice::There(_) => self.enqueue_here(id, now, effects),
+            Choice::Never(_) if !self.knows_all_loads() => self.wait_for_host(id),
+            Choice::Never(never) => {
+                let failure = Failure::Infeasible { asked: never.asked, available: never.available };
+                let reason = failure.to_string();
+                self.actor_failed(id, failure, reason, effects);
+            }
+        }
+    }
+
+    /// An actor waits for a process of this node.
+    pub(super) fn enqueue_here(&mut self, id: ActorId, now: Tick, effects: &mut Vec<Effect>) {
         let Some(actor) = self.actors.all.get_mut(&id) else { return };
-        actor.state = ActorState::Queued;
-        let ask = Ask::Actor { actor: id, owner: actor.owner };
+        (actor.state, actor.host) = (ActorState::Queued, None);
+        let (ask, job) = (Ask::Actor { actor: id, owner: actor.owner }, actor.job);
         let (resources, environment) = (actor.spec.options.resources.clone(), actor.spec.options.environment);
-        self.queue.push(actor.spec.depth, Waiting { ask, resources, environment, since: now, overtaken: 0 });
+        let (strategy, near) = (actor.spec.options.strategy, Vec::new());
+        let waiting = Waiting { ask, job, resources, environment, strategy, near, since: now, overtaken: 0 };
+        self.queue.push(actor.spec.depth, waiting);
         self.schedule(now, effects);
     }
 
@@ -185,15 +334,15 @@ impl Node {
     pub(super) fn place_actor(
         &mut self,
         id: ActorId,
-        held: Resources,
-        gpus: Vec<u32>,
+        (held, gpus, stock): (Resources, Vec<u32>, Stock),
         pick: Pick,
         effects: &mut Vec<Effect>,
     ) {
-        let environment = self.actors.all.get(&id).map_or(0, |actor| actor.spec.options.environment);
-        let (process, ready) = self.take(pick, Reserved::Actor(id), environment, effects);
+        let Some(actor) = self.actors.all.get(&id) else { return };
+        let shape = (actor.job, actor.spec.options.environment);
+        let (process, ready) = self.take(pick, Reserved::Actor(id), shape, effects);
         if let Some(worker) = self.pool.workers.get_mut(&process) {
-            (worker.held, worker.gpus) = (held, gpus);
+            (worker.held, worker.gpus, worker.stock) = (held, gpus, stock);
         }
         if let Some(actor) = self.actors.all.get_mut(&id) {
             actor.state = ActorState::Starting { process };
@@ -206,6 +355,12 @@ impl Node {
 
     /// The process is there: it becomes the actor's.
     pub(super) fn construct(&mut self, id: ActorId, process: ProcessId, effects: &mut Vec<Effect>) {
+        if let Some(actor) = self.actors.all.get(&id)
+            && let Some(node) = actor.manager
+        {
+            let (incarnation, value) = (actor.incarnation, None);
+            effects.push(Effect::Tell { node, message: Between::Hosted { actor: id, incarnation, process, value } });
+        }
         let mut gpus = Vec::new();
         if let Some(worker) = self.pool.workers.get_mut(&process) {
             worker.state = WorkerState::Hosting(id);
@@ -213,10 +368,19 @@ impl Node {
         }
         let Some(actor) = self.actors.all.get(&id) else { return };
         let (spec, resolved) = (actor.spec.clone(), actor.resolved.clone());
-        let (incarnation, owner) = (actor.incarnation, actor.owner);
-        // A constructor that has ended does not run again: this is another one, and what it makes has other names.
-        let lane = if self.ledger.is_final(id.0) { incarnation } else { 0 };
+        let (incarnation, owner) = (actor.incarnation, self.owner_for_others(actor));
+        let lane = self.constructor_lane(id);
         send(process, FromNode::Construct { spec, resolved, incarnation, lane, owner, gpus }, effects);
+    }
+
+    /// A constructor that has ended does not run again: this is another one, and what it makes has other names.
+    pub(super) fn constructor_lane(&self, id: ActorId) -> u32 {
+        match self.actors.all.get(&id) {
+            Some(actor) if actor.manager.is_some() => actor.lane,
+            // Its last life may have been on another node, whose ledger has what it made.
+            Some(actor) if self.is_clustered() || self.ledger.is_final(id.0) => actor.incarnation,
+            _ => 0,
+        }
     }
 
     pub(super) fn actor_constructed(
@@ -228,6 +392,18 @@ impl Node {
     ) {
         let Some(actor) = self.actors.all.get_mut(&id) else { return };
         let here = actor.state.process() == Some(process);
+        if here && let Some(node) = actor.manager {
+            let (incarnation, failed) = (actor.incarnation, value.failure().is_some());
+            if matches!(actor.state, ActorState::Starting { .. }) {
+                actor.state = ActorState::Alive { process };
+            }
+            let value = Some(value);
+            effects.push(Effect::Tell { node, message: Between::Hosted { actor: id, incarnation, process, value } });
+            if failed {
+                self.kill(process, DeathCause::Ended("its constructor failed".into()), effects);
+            }
+            return;
+        }
         if here && let Some(failure) = value.failure().cloned() {
             let mut reason = format!("its constructor failed: {failure}");
             if let Failure::Raised(raised) = &failure
@@ -257,11 +433,42 @@ impl Node {
     pub(super) fn tell_created(&mut self, id: ActorId, value: Value, effects: &mut Vec<Effect>) {
         let Some(actor) = self.actors.all.get_mut(&id) else { return };
         actor.created = Some(value.clone());
-        let owner = actor.owner;
+        let (owner, detached) = (actor.owner, actor.is_detached());
         match self.adopters.remove(&id.0) {
-            Some(adopter) => send(adopter.process, FromNode::Resolved { object: id.object(), value }, effects),
+            Some(adopter) => {
+                send(adopter.process, FromNode::Resolved { object: id.object(), value, home: self.config.id }, effects)
+            }
             None => send(owner, FromNode::ActorCreated { actor: id, value }, effects),
         }
+        if detached {
+            self.answer_resolvers(id.object(), effects);
+        }
+    }
+
+    /// Who counts the handles of an actor. Of a detached one nobody has to, and its creator may be gone.
+    fn owner_for_others(&self, actor: &Actor) -> ProcessId {
+        let manager = actor.manager.unwrap_or(self.config.id);
+        if actor.is_detached() { ProcessId::of_node(manager) } else { actor.owner }
+    }
+
+    /// What the constructor of a detached actor is given stays as long as it may run again.
+    pub(super) fn keep_arguments(&mut self, spec: &TaskSpec, count: i64, now: Tick) {
+        let node = ProcessId::of_node(self.config.id);
+        for argument in spec.dependencies.iter().chain(&spec.nested) {
+            self.claim(node, argument.object, count, now);
+        }
+    }
+
+    /// How the construction of a detached actor went, for those who ask for it by its object.
+    pub(super) fn detached_value(&self, object: ObjectId) -> Option<Value> {
+        let actor = self.actors.all.get(&ActorId(object.task())).filter(|actor| actor.is_detached())?;
+        actor.created.clone().filter(|_| !object.is_put())
+    }
+
+    /// Whether this is the object of a detached actor that is not dead.
+    pub(super) fn is_detached_actor(&self, object: ObjectId) -> bool {
+        let actor = self.actors.all.get(&ActorId(object.task()));
+        !object.is_put() && actor.is_some_and(|actor| actor.is_detached() && !actor.is_dead())
     }
 
     pub(super) fn watch_actor(&mut self, process: ProcessId, id: ActorId, effects: &mut Vec<Effect>) {
@@ -290,8 +497,9 @@ impl Node {
     pub(super) fn find_actor(&self, process: ProcessId, request: RequestId, name: &str, effects: &mut Vec<Effect>) {
         let found = self.actors.names.get(name).and_then(|id| {
             let actor = self.actors.all.get(id)?;
-            Some((*id, actor.owner, actor.spec.function))
+            Some((*id, self.owner_for_others(actor), actor.spec.function))
         });
+        let found = found.or_else(|| self.cluster.names.find(name));
         send(process, FromNode::ActorFound { request, found }, effects);
     }
 }

@@ -89,7 +89,8 @@ impl Node {
 
     /// Records of a run count only when its attempt is higher than all before, whoever owned those.
     fn next_attempt(&self, task: TaskId) -> u32 {
-        self.ledger.task(task).map_or(0, |entry| entry.attempt + 1)
+        // One of which nothing is left may have run all the same, and freed its large result: it asks for what it makes.
+        self.ledger.task(task).map_or(1, |entry| entry.attempt + 1)
     }
 
     fn judge(&mut self, question: &Question, effects: &mut Vec<Effect>) -> Adoption {
@@ -171,16 +172,16 @@ impl Node {
         self.tell_items(adopter.process, adopter.request, task, adopter.items, effects);
         for (index, value) in values.into_iter().enumerate() {
             let object = ObjectId::result(task, index as u32);
-            send(adopter.process, FromNode::Resolved { object, value }, effects);
+            send(adopter.process, FromNode::Resolved { object, value, home: self.config.id }, effects);
         }
     }
 
     /// The worker of adopted tasks is gone: who adopted them runs them itself.
-    pub(super) fn lose_runs(&mut self, dead: ProcessId, effects: &mut Vec<Effect>) {
+    pub(super) fn lose_runs(&mut self, is_dead: impl Fn(ProcessId) -> bool, effects: &mut Vec<Effect>) {
         let ran_there = |task: &TaskId| {
             self.ledger
                 .task(*task)
-                .is_some_and(|e| matches!(e.state, TaskState::Running { worker, .. } if worker == dead))
+                .is_some_and(|e| matches!(e.state, TaskState::Running { worker, .. } if is_dead(worker)))
         };
         let lost: Vec<TaskId> = self.adopters.keys().copied().filter(ran_there).collect();
         for task in lost {
@@ -197,13 +198,13 @@ impl Node {
     }
 
     /// A dead process asks for nothing, waits for nothing, holds nothing and watches nothing.
-    pub(super) fn forget_asker(&mut self, dead: ProcessId, effects: &mut Vec<Effect>) {
-        self.questions.retain(|question| question.process != dead);
-        self.adopters.retain(|_, adopter| adopter.process != dead);
-        self.actors.forget_watcher(dead);
+    pub(super) fn forget_asker(&mut self, is_dead: impl Fn(ProcessId) -> bool, effects: &mut Vec<Effect>) {
+        self.questions.retain(|question| !is_dead(question.process));
+        self.adopters.retain(|_, adopter| !is_dead(adopter.process));
+        self.actors.forget_watchers(&is_dead);
         let mut deserted = Vec::new();
         self.resolving.retain(|object, waiting| {
-            waiting.remove(&dead);
+            waiting.retain(|process| !is_dead(*process));
             if waiting.is_empty() {
                 deserted.push(*object);
             }

@@ -13,7 +13,7 @@ use super::{Effect, Node, open_link, send};
 use crate::failure::{Death, DeathCause};
 use crate::id::{LeaseId, ProcessId, TaskId};
 use crate::ledger::tables::TaskState;
-use crate::message::FromNode;
+use crate::message::{Between, FromNode};
 use crate::time::Tick;
 
 /// So many deaths are remembered in full.
@@ -26,32 +26,35 @@ impl Node {
         if let Some(cause) = worker.ended.clone() {
             death.cause = cause;
         }
+        if let (WorkerState::Hosting(actor), DeathCause::Exited(0)) = (worker.state, &death.cause)
+            && self.moves_away(actor)
+        {
+            death.cause = DeathCause::Moved(self.config.id);
+        }
         death.culprit = death.culprit.or(worker.culprit);
         if death.pid == 0 {
             death.pid = worker.pid;
         }
-        self.give(&worker.holds());
-        self.gpus.give(&worker.gpus, worker.held.gpus);
+        self.give_back(worker.stock, &worker.holds(), &worker.gpus);
+        self.pressure.note_exit(dead, now);
         let hosted: Vec<LeaseId> = self.leases.iter().filter(|(_, l)| l.worker == dead).map(|(id, _)| *id).collect();
         for id in hosted {
             self.lose_hosted(id, now);
         }
-        for place in self.queue.wishes_of(dead) {
-            self.queue.remove(place);
-        }
-        self.withdraw_unannounced(dead, now);
+        self.forget_wishes(dead, now);
+        self.speak_for(dead, now, effects);
         let greeted = self.live.remove(&dead);
         if greeted {
             self.tell_all(&death, effects);
         } else {
             if worker.ended.is_none() {
-                self.spawn_failed(&death, now);
+                self.spawn_failed(worker.job, &death, now);
             }
             self.pool.free_slot(dead);
             effects.push(Effect::CloseProcess(dead));
         }
-        self.forget_asker(dead, effects);
-        self.lose_runs(dead, effects);
+        self.forget_asker(|process| process == dead, effects);
+        self.lose_runs(|process| process == dead, effects);
         match worker.state {
             WorkerState::Hosting(actor) => self.actor_process_died(actor, &death, now, effects),
             WorkerState::Starting(Reserved::Actor(actor)) => self.requeue_unborn(actor, dead, now, effects),
@@ -60,16 +63,31 @@ impl Node {
             | WorkerState::Leased
             | WorkerState::Retiring { .. } => {}
         }
-        self.settle_for(dead, now, effects);
-        if greeted && self.settling.get(&dead).is_some_and(|waiting| waiting.is_empty()) {
-            self.settlement_over(dead, now, effects);
-        }
+        self.settle_death(dead, now, effects);
+        self.jobs.note_change(worker.job);
+        self.end_jobs_again(now, effects);
         self.keep_minimum(effects);
         self.schedule(now, effects);
     }
 
+    /// A dead process settles every death; its own is settled when nobody is left who has to.
+    pub(super) fn settle_death(&mut self, dead: ProcessId, now: Tick, effects: &mut Vec<Effect>) {
+        self.settle_for(dead, now, effects);
+        if self.settling.get(&dead).is_some_and(|waiting| waiting.is_empty()) {
+            self.settlement_over(dead, now, effects);
+        }
+    }
+
+    /// A dead process wants nothing.
+    pub(super) fn forget_wishes(&mut self, dead: ProcessId, now: Tick) {
+        for place in self.queue.wishes_of(dead) {
+            self.queue.remove(place);
+        }
+        self.withdraw_unannounced(|owner| owner == dead, now);
+    }
+
     /// A lease goes with its worker; one that was never announced is still wished for.
-    fn lose_hosted(&mut self, id: LeaseId, now: Tick) {
+    pub(super) fn lose_hosted(&mut self, id: LeaseId, now: Tick) {
         let Some(lease) = self.remove_lease(id, now) else { return };
         if !lease.announced
             && let Some(place) = self.queue.wish(lease.owner, lease.pool)
@@ -80,10 +98,10 @@ impl Node {
         }
     }
 
-    /// Leases of a dead owner that its workers have not heard of.
-    fn withdraw_unannounced(&mut self, owner: ProcessId, now: Tick) {
+    /// Leases of dead owners that their workers have not heard of.
+    pub(super) fn withdraw_unannounced(&mut self, is_dead: impl Fn(ProcessId) -> bool, now: Tick) {
         let unannounced: Vec<LeaseId> =
-            self.leases.iter().filter(|(_, l)| l.owner == owner && !l.announced).map(|(id, _)| *id).collect();
+            self.leases.iter().filter(|(_, l)| is_dead(l.owner) && !l.announced).map(|(id, _)| *id).collect();
         for id in unannounced {
             self.remove_lease(id, now);
         }
@@ -113,21 +131,31 @@ impl Node {
         }
     }
 
-    fn tell_all(&mut self, death: &Death, effects: &mut Vec<Effect>) {
+    pub(super) fn tell_all(&mut self, death: &Death, effects: &mut Vec<Effect>) {
         let dead = death.process;
-        for process in &self.live {
+        for process in self.live.local() {
             send(*process, FromNode::ProcessDied(Box::new(death.clone())), effects);
         }
-        self.settling.insert(dead, self.live.clone());
-        self.deaths.insert(dead, death.clone());
+        self.adopt_orphans(dead);
+        // Before the word of the death: its lender forgets the loan when it hears of it.
+        self.tell_holds(effects);
+        for node in self.live.nodes() {
+            effects.push(Effect::Tell { node, message: Between::ProcessDied(Box::new(death.clone())) });
+        }
+        self.settling.insert(dead, self.live.everybody());
+        self.remember(death);
+    }
+
+    /// Keeps how a process ended, for those who meet a reference to it later.
+    pub(super) fn remember(&mut self, death: &Death) {
+        self.deaths.insert(death.process, death.clone());
         while self.deaths.len() > DEATHS_MAX {
             self.deaths.pop_first();
         }
-        self.adopt_orphans(dead);
     }
 
-    /// What a process that died now will never say.
-    fn settle_for(&mut self, process: ProcessId, now: Tick, effects: &mut Vec<Effect>) {
+    /// What a process that died now will never say; or a node, for all of its own.
+    pub(super) fn settle_for(&mut self, process: ProcessId, now: Tick, effects: &mut Vec<Effect>) {
         let others: Vec<ProcessId> = self.settling.keys().copied().filter(|dead| *dead != process).collect();
         for dead in others {
             self.settled(process, dead, now, effects);
@@ -136,9 +164,14 @@ impl Node {
         for dead in flushing {
             self.flushed(process, dead, now, effects);
         }
+        self.settle_foreign_for(process, effects);
     }
 
     pub(super) fn settled(&mut self, process: ProcessId, dead: ProcessId, now: Tick, effects: &mut Vec<Effect>) {
+        if dead.node != self.config.id {
+            self.settled_foreign(process, dead, effects);
+            return;
+        }
         let Some(waiting) = self.settling.get_mut(&dead) else { return };
         if !waiting.remove(&process) {
             return;
@@ -152,9 +185,19 @@ impl Node {
 
     fn settlement_over(&mut self, dead: ProcessId, now: Tick, effects: &mut Vec<Effect>) {
         self.settling.remove(&dead);
-        self.pool.free_slot(dead);
+        match dead.is_driver() {
+            true => self.jobs.free_slot(dead),
+            false => self.pool.free_slot(dead),
+        }
         effects.push(Effect::CloseProcess(dead));
-        self.void_loans(dead);
+        if self.is_clustered() {
+            self.cluster.voiding.insert(dead, now.plus_us(super::cluster::GRACE_US));
+        } else {
+            self.void_loans(dead, now);
+        }
+        for node in self.live.nodes() {
+            effects.push(Effect::Tell { node, message: Between::Buried { dead } });
+        }
         self.flush(dead, effects);
         self.answer_questions(effects);
         self.review_all(now, effects);
@@ -166,17 +209,24 @@ impl Node {
         if self.ledger.owned_by(dead) == 0 {
             return;
         }
-        for process in &self.live {
+        for process in self.live.local() {
             // Who came after the death has not heard of it.
             if let Some(death) = self.deaths.get(&dead) {
                 send(*process, FromNode::ProcessDied(Box::new(death.clone())), effects);
             }
             send(*process, FromNode::Flush { dead }, effects);
         }
-        self.flushing.insert(dead, self.live.clone());
+        for node in self.live.nodes() {
+            effects.push(Effect::Tell { node, message: Between::Flush { dead } });
+        }
+        self.flushing.insert(dead, self.live.everybody());
     }
 
     pub(super) fn flushed(&mut self, process: ProcessId, dead: ProcessId, now: Tick, effects: &mut Vec<Effect>) {
+        if dead.node != self.config.id {
+            self.flushed_foreign(process, dead, effects);
+            return;
+        }
         let Some(waiting) = self.flushing.get_mut(&dead) else { return };
         waiting.remove(&process);
         if waiting.is_empty() {
@@ -188,6 +238,15 @@ impl Node {
     pub(super) fn connect(&mut self, process: ProcessId, peer: ProcessId, effects: &mut Vec<Effect>) {
         if self.live.contains(&peer) {
             open_link(process, peer, effects);
+            return;
+        }
+        self.tell_dead(process, peer, effects);
+    }
+
+    /// Tells a process that the one it speaks to is dead, or its node.
+    pub(super) fn tell_dead(&self, process: ProcessId, peer: ProcessId, effects: &mut Vec<Effect>) {
+        if peer.node != self.config.id && !self.live.has_node(peer.node) {
+            send(process, FromNode::NodeDied { node: peer.node, reason: "is gone".into() }, effects);
             return;
         }
         let cause = DeathCause::Ended("it is gone, and how it ended is forgotten".into());

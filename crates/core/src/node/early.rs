@@ -1,4 +1,4 @@
-//! Questions about actors that the node does not know, or not yet.
+//! Questions about actors and placement groups that the node does not know, or not yet.
 //!
 //! A handle comes with the reply of the task that made the actor, straight from worker to owner, while the creation is in
 //! the worker's ring to the node; the node may read the owner's question first. Everything that was written before a
@@ -6,11 +6,11 @@
 
 use super::adoption::ADOPTION_PASSES;
 use super::{Effect, Node};
-use crate::id::{ActorId, ProcessId};
+use crate::id::{ActorId, GroupId, ProcessId};
 use crate::message::RequestId;
 use crate::time::Tick;
 
-/// What is asked about an actor.
+/// What is asked about an actor or a placement group.
 #[derive(Clone, Debug)]
 pub(super) enum About {
     /// Tell me where it is.
@@ -19,9 +19,17 @@ pub(super) enum About {
     Kill { actor: ActorId, restart: bool },
     /// Tell me who has this name.
     Find { request: RequestId, name: String },
+    /// Tell me which group has this name.
+    FindGroup { request: RequestId, name: String },
+    /// Tell me when it is placed.
+    WatchGroup(GroupId),
+    /// Give it up.
+    RemoveGroup(GroupId),
+    /// I want to run something in it, which is queued.
+    EnterGroup(GroupId),
 }
 
-/// A question that came before its actor.
+/// A question that came before what it is about.
 #[derive(Clone, Debug)]
 pub(super) struct Early {
     process: ProcessId,
@@ -34,11 +42,19 @@ impl Node {
         if self.is_known(&about) {
             self.answer_about(process, about, now, effects);
         } else {
-            self.early.push(Early { process, about, passes_left: ADOPTION_PASSES });
+            self.enter_early(process, about);
         }
     }
 
+    /// Asks again when everything that was written before is read.
+    pub(super) fn enter_early(&mut self, process: ProcessId, about: About) {
+        self.early.push(Early { process, about, passes_left: ADOPTION_PASSES });
+    }
+
     pub(super) fn pass_early(&mut self, now: Tick, effects: &mut Vec<Effect>) {
+        // What is removed in this pass is removed at once (GRANT-1).
+        let mut removed = Vec::new();
+        let mut answered = Vec::new();
         for mut early in std::mem::take(&mut self.early) {
             early.passes_left = early.passes_left.saturating_sub(1);
             if !self.live.contains(&early.process) {
@@ -46,9 +62,15 @@ impl Node {
             }
             if early.passes_left > 0 && !self.is_known(&early.about) {
                 self.early.push(early);
+            } else if let About::RemoveGroup(group) = early.about {
+                removed.push(group);
             } else {
-                self.answer_about(early.process, early.about, now, effects);
+                answered.push(early);
             }
+        }
+        self.remove_groups(&removed, "it was removed", now, effects);
+        for early in answered {
+            self.answer_about(early.process, early.about, now, effects);
         }
     }
 
@@ -56,6 +78,12 @@ impl Node {
         match about {
             About::Watch(actor) | About::Kill { actor, .. } => self.actors.all.contains_key(actor),
             About::Find { name, .. } => self.actors.names.contains_key(name),
+            About::FindGroup { name, .. } => self.groups.names.contains_key(name),
+            // The controller waits for those that are on their way.
+            About::WatchGroup(_) | About::RemoveGroup(_) if self.is_clustered() => true,
+            About::WatchGroup(group) | About::RemoveGroup(group) | About::EnterGroup(group) => {
+                self.groups.all.contains_key(group)
+            }
         }
     }
 
@@ -64,6 +92,10 @@ impl Node {
             About::Watch(actor) => self.watch_actor(process, actor, effects),
             About::Kill { actor, restart } => self.kill_actor(process, actor, restart, now, effects),
             About::Find { request, name } => self.find_actor(process, request, &name, effects),
+            About::FindGroup { request, name } => self.find_group(process, request, &name, now, effects),
+            About::WatchGroup(group) => self.watch_group(process, group, effects),
+            About::RemoveGroup(group) => self.remove_groups(&[group], "it was removed", now, effects),
+            About::EnterGroup(group) => self.refuse_in_group(group, effects),
         }
     }
 }

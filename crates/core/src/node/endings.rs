@@ -14,6 +14,10 @@ use crate::value::Value;
 impl Node {
     /// The actor ends; its owner hears `failure` when it has heard nothing before, its watchers the reason.
     pub(super) fn actor_failed(&mut self, id: ActorId, failure: Failure, reason: String, effects: &mut Vec<Effect>) {
+        if self.actors.all.get(&id).is_some_and(|actor| actor.manager.is_some()) {
+            self.hosting_over(id, Some(failure), effects);
+            return;
+        }
         let Some(actor) = self.actors.all.get_mut(&id) else { return };
         if matches!(actor.state, ActorState::Dead { .. }) {
             return;
@@ -21,10 +25,12 @@ impl Node {
         let before = std::mem::replace(&mut actor.state, ActorState::Dead { reason: reason.clone() });
         let watchers = std::mem::take(&mut actor.watchers);
         actor.resolved = Vec::new();
+        let (job, detached, spec) = (actor.job, actor.is_detached(), Arc::clone(&actor.spec));
         let unheard = actor.created.is_none();
-        let name = actor.name().filter(|name| self.actors.names.get(*name) == Some(&id));
-        if let Some(name) = name {
-            self.actors.names.remove(name);
+        let name = actor.name().map(str::to_owned);
+        if let Some(name) = name.filter(|name| self.actors.names.get(name) == Some(&id)) {
+            self.actors.names.remove(&name);
+            self.drop_name(&name, id, effects);
         }
         if unheard {
             self.tell_created(id, Value::failed(failure), effects);
@@ -36,6 +42,8 @@ impl Node {
             self.queue.remove(place);
         }
         self.unreserve(before);
+        self.groups.note_dead(id);
+        self.jobs.actor_over(job, detached.then_some(spec));
         self.actors.dead.push_back(id);
         while self.actors.dead.len() > DEAD_ACTORS_MAX {
             if let Some(oldest) = self.actors.dead.pop_front() {
@@ -45,25 +53,28 @@ impl Node {
     }
 
     /// A process that was only starting for a dead actor is nobody's again.
-    fn unreserve(&mut self, state: ActorState) {
+    pub(super) fn unreserve(&mut self, state: ActorState) {
         let Some(worker) = state.process().and_then(|process| self.pool.workers.get_mut(&process)) else { return };
         if matches!(worker.state, WorkerState::Starting(_)) {
             worker.state = WorkerState::Starting(Reserved::Nobody);
             worker.environment = None;
             let (held, gpus) = (std::mem::take(&mut worker.held), std::mem::take(&mut worker.gpus));
-            self.give(&held);
-            self.gpus.give(&gpus, held.gpus);
+            let stock = std::mem::take(&mut worker.stock);
+            self.give_back(stock, &held, &gpus);
         }
     }
 
     pub(super) fn release_actor(&mut self, owner: ProcessId, id: ActorId, now: Tick, effects: &mut Vec<Effect>) {
         let Some(actor) = self.actors.all.get_mut(&id) else { return };
-        if actor.owner != owner {
+        if actor.owner != owner || actor.is_detached() {
             return;
         }
         let reason = "all handles were dropped";
         match actor.state {
-            ActorState::Queued => self.end_before_start(id, reason, now, effects),
+            ActorState::Queued => {
+                self.tells_host(id, reason, effects);
+                self.end_before_start(id, reason, now, effects);
+            }
             ActorState::Starting { process } | ActorState::Alive { process } => {
                 let begun = self.live.contains(&process);
                 if begun {
@@ -102,6 +113,7 @@ impl Node {
         let process = match &mut actor.state {
             ActorState::Queued if restart => return,
             ActorState::Queued => {
+                self.tells_host(id, reason, effects);
                 self.end_before_start(id, reason, now, effects);
                 return;
             }
@@ -119,6 +131,9 @@ impl Node {
             return;
         }
         actor.state = ActorState::Ending { process, reason: reason.into(), restart };
+        if self.tells_host(id, reason, effects) {
+            return;
+        }
         self.kill(process, DeathCause::Ended(reason.into()), effects);
     }
 
@@ -128,6 +143,10 @@ impl Node {
         if actor.state.process() != Some(death.process) {
             return;
         }
+        if actor.manager.is_some() {
+            self.hosting_over(id, None, effects);
+            return;
+        }
         let (restart, reason) = match &actor.state {
             ActorState::Retiring { .. } => (false, "all handles were dropped".to_owned()),
             ActorState::Ending { reason, restart, .. } => (*restart, reason.clone()),
@@ -135,19 +154,21 @@ impl Node {
                 (true, death.to_string())
             }
         };
-        if !restart || actor.restarts_left == 0 {
+        // A move was planned, and was not the actor's fault.
+        let moved = restart && matches!(death.cause, DeathCause::Moved(_));
+        if !restart || actor.restarts_left == 0 && !moved {
             let failure = Failure::ActorDied { actor: id, reason: reason.clone() };
             self.actor_failed(id, failure, reason, effects);
             return;
         }
-        actor.restarts_left -= 1;
+        actor.restarts_left -= u32::from(!moved);
         actor.incarnation += 1;
         if !self.ledger.is_final(id.0) {
             // The constructor had begun: like any task that runs again, it adopts what it has made.
             Arc::make_mut(&mut actor.spec).attempt += 1;
         }
         for watcher in actor.watchers.clone() {
-            send(watcher, FromNode::ActorRestarting { actor: id, reason: reason.clone() }, effects);
+            send(watcher, FromNode::ActorRestarting { actor: id, reason: reason.clone(), moved }, effects);
         }
         self.enqueue_actor(id, now, effects);
     }

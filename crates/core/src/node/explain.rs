@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 
 use super::leases::Lease;
-use super::queue::{Ask, Waiting, conflict};
+use super::pool::Worker;
+use super::queue::{Ask, Waiting};
 use super::{ActorState, Node, WorkerState};
-use crate::id::{ActorId, ProcessId, TaskId};
+use crate::id::{ActorId, GroupId, ProcessId, TaskId};
 use crate::ledger::tables::{TaskEntry, TaskState};
 use crate::resources::Resources;
-use crate::spec::{TaskKind, TaskSpec};
+use crate::spec::{Strategy, TaskKind, TaskSpec};
 use crate::time::Tick;
 
 /// So many holders are named; the rest is counted.
@@ -17,6 +18,9 @@ const HOLDERS_NAMED_MAX: usize = 5;
 impl Node {
     /// What this task waits for.
     pub fn explain(&self, task: TaskId, now: Tick) -> String {
+        if let Some(text) = self.explain_group(GroupId(task), now) {
+            return text;
+        }
         let Some(entry) = self.ledger.task(task) else {
             return format!("{task} is not known to the node: it is over and nobody can ask for it, or never was");
         };
@@ -56,9 +60,11 @@ impl Node {
         let (resources, environment) = (&spec.options.resources, spec.options.environment);
         let wish = self.queue.in_order().map(|(_, waiting)| waiting).find(|waiting| {
             let own = matches!(waiting.ask, Ask::Leases { owner, .. } if owner == entry.owner);
-            own && waiting.resources == *resources && waiting.environment == environment
+            let alike = waiting.resources == *resources && waiting.strategy == spec.options.strategy;
+            own && alike && waiting.environment == environment
         });
-        let shape = |l: &&Lease| l.resources == *resources && l.environment == environment;
+        let group = spec.options.strategy.group();
+        let shape = |l: &&Lease| l.resources == *resources && l.environment == environment && l.stock.group() == group;
         let mut leases = self.leases.values().filter(|l| l.owner == entry.owner).filter(shape).peekable();
         if leases.peek().is_none()
             && let Some(waiting) = wish
@@ -102,21 +108,35 @@ impl Node {
         }
     }
 
-    fn explain_waiting(&self, name: &str, waiting: &Waiting, now: Tick) -> String {
+    pub(super) fn explain_waiting(&self, name: &str, waiting: &Waiting, now: Tick) -> String {
         let asked = &waiting.resources;
         let mut text = format!("{name} is queued for {asked} (waiting {}): ", seconds(now, waiting.since));
-        if self.free.covers(asked) && !self.fits(asked) {
-            let _ = write!(text, "{} GPUs are free, but not on as few of them as it needs", self.free.gpus);
-        } else if self.free.covers(asked) {
+        if self.fits(waiting) && self.is_paused() {
+            let _ = write!(text, "they are free, but {}", self.explain_pressure());
+            return text;
+        }
+        if self.fits(waiting) {
             let processes = self.pool.workers.len();
             let _ = write!(text, "they are free, but none of the {processes} worker processes can take it yet");
             return text;
         }
-        text.push_str(&lacking(asked, &self.free, &self.config.total));
-        if self.debt.0 > 0 {
-            let _ = write!(text, " ({} CPUs beyond the total are used by tasks that resumed)", self.debt);
+        match waiting.strategy {
+            Strategy::Group { group, bundle } => self.explain_bundles(group, bundle, asked, &mut text, now),
+            Strategy::Default | Strategy::Spread | Strategy::Node { .. } => {
+                if self.free.covers(asked) {
+                    let _ = write!(text, "{} GPUs are free, but not on as few of them as it needs", self.free.gpus);
+                }
+                text.push_str(&lacking(asked, &self.free, &self.config.total));
+                let reserved = self.groups.reserved().count();
+                if reserved > 0 {
+                    let _ = write!(text, " ({reserved} bundles of placement groups are reserved)");
+                }
+                if self.debt.0 > 0 {
+                    let _ = write!(text, " ({} CPUs beyond the total are used by tasks that resumed)", self.debt);
+                }
+            }
         }
-        let holders = self.holders(asked, now);
+        let holders = self.holders(waiting, now);
         if !holders.is_empty() {
             let named = holders.iter().take(HOLDERS_NAMED_MAX).cloned().collect::<Vec<_>>().join("; ");
             let _ = write!(text, "; held by: {named}");
@@ -127,11 +147,37 @@ impl Node {
         text
     }
 
+    /// What is missing in the bundles that something may use.
+    pub(super) fn explain_bundles(
+        &self,
+        id: GroupId,
+        only: Option<u32>,
+        asked: &Resources,
+        text: &mut String,
+        now: Tick,
+    ) {
+        let mut bundles = self.groups.bundles(id, only).peekable();
+        if bundles.peek().is_none() {
+            let group = self.explain_group(id, now).unwrap_or_else(|| format!("{id} is not known yet"));
+            text.push_str(&group);
+            return;
+        }
+        let lines = bundles.take(HOLDERS_NAMED_MAX).map(|(index, bundle)| {
+            let missing = lacking(asked, &bundle.free, &bundle.total);
+            let missing = if missing.is_empty() { "its free GPUs are not in one piece".to_owned() } else { missing };
+            format!("bundle {index} of {id}: {missing}")
+        });
+        text.push_str(&lines.collect::<Vec<_>>().join("; "));
+    }
+
     /// Who holds some of what was asked for, by process.
-    fn holders(&self, asked: &Resources, now: Tick) -> Vec<String> {
-        let leased =
-            |process: &ProcessId| self.leases.values().any(|l| l.worker == *process && conflict(&l.holds(), asked));
-        let holding = self.pool.workers.iter().filter(|(p, w)| leased(p) || conflict(&w.holds(), asked));
+    fn holders(&self, waiting: &Waiting, now: Tick) -> Vec<String> {
+        let leased = |process: &ProcessId| {
+            let here = |l: &&Lease| l.worker == *process;
+            self.leases.values().filter(here).any(|l| waiting.competes(l.stock.group(), &l.holds()))
+        };
+        let hosts = |worker: &Worker| waiting.competes(worker.stock.group(), &worker.holds());
+        let holding = self.pool.workers.iter().filter(|(p, w)| leased(p) || hosts(w));
         holding.map(|(process, _)| self.what_runs_on(*process, now)).collect()
     }
 

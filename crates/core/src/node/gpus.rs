@@ -12,12 +12,13 @@ pub const GPUS_MAX: usize = 4_096;
 
 /// What is free of each GPU, in units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Gpus {
+pub struct Gpus {
     free: Vec<u64>,
 }
 
 impl Gpus {
-    pub(super) fn new(total: Amount) -> Self {
+    /// All GPUs of a machine that has so many.
+    pub fn new(total: Amount) -> Self {
         let mut free = vec![UNITS_PER_WHOLE; ((total.0 / UNITS_PER_WHOLE) as usize).min(GPUS_MAX)];
         let rest = total.0 % UNITS_PER_WHOLE;
         if rest > 0 && free.len() < GPUS_MAX {
@@ -26,13 +27,37 @@ impl Gpus {
         Self { free }
     }
 
+    /// These GPUs and nothing else, of as many as this machine has.
+    pub(super) fn only(&self, indices: &[u32], asked: Amount) -> Self {
+        let mut free = vec![0; self.free.len()];
+        for index in indices {
+            free[*index as usize] = share(asked);
+        }
+        Self { free }
+    }
+
+    /// Takes back all that another one has free.
+    pub(super) fn give_all_of(&mut self, other: &Self) {
+        for (index, (free, back)) in self.free.iter_mut().zip(&other.free).enumerate() {
+            *free += back;
+            assert!(*free <= UNITS_PER_WHOLE, "GPU-1: more of GPU {index} came back than was given out");
+        }
+    }
+
+    /// Takes as much as another one has, seen from an empty machine.
+    pub(super) fn take_all_of(&mut self, other: &Self) {
+        for (free, taken) in self.free.iter_mut().zip(&other.free) {
+            *free = free.saturating_sub(*taken);
+        }
+    }
+
     /// Whether there are GPUs for this now.
-    pub(super) fn fits(&self, asked: Amount) -> bool {
+    pub fn fits(&self, asked: Amount) -> bool {
         self.choose(asked).is_some()
     }
 
     /// Gives out GPUs; nothing when they do not fit.
-    pub(super) fn take(&mut self, asked: Amount) -> Option<Vec<u32>> {
+    pub fn take(&mut self, asked: Amount) -> Option<Vec<u32>> {
         let chosen = self.choose(asked)?;
         for index in &chosen {
             self.free[*index as usize] -= share(asked);
@@ -41,7 +66,7 @@ impl Gpus {
     }
 
     /// The same for those that are taken already, seen from an empty machine.
-    pub(super) fn take_these(&mut self, indices: &[u32], asked: Amount) {
+    pub fn take_these(&mut self, indices: &[u32], asked: Amount) {
         for index in indices {
             if let Some(free) = self.free.get_mut(*index as usize) {
                 *free = free.saturating_sub(share(asked));
@@ -50,7 +75,7 @@ impl Gpus {
     }
 
     /// Takes them back.
-    pub(super) fn give(&mut self, indices: &[u32], asked: Amount) {
+    pub fn give(&mut self, indices: &[u32], asked: Amount) {
         for index in indices {
             if let Some(free) = self.free.get_mut(*index as usize) {
                 *free += share(asked);
@@ -76,7 +101,7 @@ impl Gpus {
 }
 
 /// Whether such an amount can be given out at all.
-pub(super) fn is_possible(asked: Amount) -> bool {
+pub(crate) fn is_possible(asked: Amount) -> bool {
     asked.0 <= UNITS_PER_WHOLE || asked.0.is_multiple_of(UNITS_PER_WHOLE)
 }
 

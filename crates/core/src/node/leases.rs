@@ -4,13 +4,15 @@
 //! A task that resumes takes its CPUs even when there are none; the difference is the debt, it is paid by the next CPUs
 //! that come free, and while there is one, no CPU is free.
 
-use super::gpus::{self, Gpus};
+use super::gpus;
 use super::pool::{Pick, Reserved};
-use super::queue::{Ask, OVERTAKES_MAX, Place, Waiting, conflict};
+use super::queue::{Ask, OVERTAKES_MAX, Place, Waiting};
+use super::stock::Stock;
 use super::{Effect, Node, open_link, send};
-use crate::id::{LeaseId, ProcessId};
+use crate::id::{JobId, LeaseId, ProcessId};
 use crate::message::FromNode;
 use crate::resources::{Amount, Resources};
+use crate::spec::{NEAR_MAX, Shape, Strategy};
 use crate::time::Tick;
 
 /// A lease is left with its owner for at least this long before others may ask for it.
@@ -22,8 +24,7 @@ pub(super) const ACTOR_LEASE: LeaseId = LeaseId(0);
 /// What an owner wishes for, as in `ToNode::WantLeases`.
 pub(super) struct Wish {
     pub(super) pool: u32,
-    pub(super) resources: Resources,
-    pub(super) environment: u64,
+    pub(super) shape: Shape,
     pub(super) count: u32,
     pub(super) depth: u32,
 }
@@ -38,6 +39,8 @@ pub(super) struct Lease {
     pub(super) environment: u64,
     /// Which GPUs, by index.
     pub(super) gpus: Vec<u32>,
+    /// From where it has them.
+    pub(super) stock: Stock,
     /// Its task waits and has given its CPUs back.
     pub(super) blocked: bool,
     /// The owner knows it; else its worker is still starting.
@@ -60,26 +63,58 @@ impl Lease {
 
 impl Node {
     pub(super) fn want_leases(&mut self, owner: ProcessId, wish: Wish, now: Tick, effects: &mut Vec<Effect>) {
-        let Wish { pool, resources, environment, count, depth } = wish;
-        if let Some((asked, available)) = gpus::impossible(&resources, &self.config.total) {
+        let Wish { pool, shape, count, depth } = wish;
+        let Shape { resources, environment, strategy, mut near } = shape;
+        near.truncate(NEAR_MAX);
+        // In a cluster another node may have it; whoever is asked by another node refuses what it lacks.
+        let guest = owner.node != self.config.id;
+        if count > 0
+            && !guest
+            && let Some(failure) = self.misplaced(owner, strategy, &resources, effects)
+        {
+            send(owner, FromNode::Refused { pool, failure: Box::new(failure) }, effects);
+            return;
+        }
+        let refuses = count > 0 && (!self.is_clustered() || guest);
+        if let Some((asked, available)) = self.lacks(strategy, &resources).filter(|_| refuses) {
             send(owner, FromNode::Infeasible { pool, asked, available }, effects);
             return;
         }
+        if count > 0 && self.is_draining() && owner.node != self.config.id && strategy.group().is_none() {
+            self.refuse_wish(owner, pool, &resources, effects);
+            return;
+        }
+        let Some(job) = self.served_job(owner) else { return };
         match self.queue.wish(owner, pool) {
             Some(place) => {
                 let place = self.queue.set_depth(place, depth);
-                if let Some(Waiting { ask: Ask::Leases { count: wanted, .. }, .. }) = self.queue.get_mut(place) {
-                    *wanted = count;
+                if let Some(waiting) = self.queue.get_mut(place)
+                    && let Ask::Leases { count: wanted, .. } = &mut waiting.ask
+                {
+                    (*wanted, waiting.near) = (count, near);
                 }
                 self.withdraw_excess(place, now);
             }
             None if count > 0 => {
                 let ask = Ask::Leases { owner, pool, count, pending: 0 };
-                self.queue.push(depth, Waiting { ask, resources, environment, since: now, overtaken: 0 });
+                self.queue.push(
+                    depth,
+                    Waiting { ask, job, resources, environment, strategy, near, since: now, overtaken: 0 },
+                );
             }
             None => {}
         }
         self.schedule(now, effects);
+    }
+
+    /// What is asked for and what there is, when this node can never give it. Of a group on this node more is known.
+    fn lacks(&self, strategy: Strategy, asked: &Resources) -> Option<(String, String)> {
+        match strategy {
+            Strategy::Group { .. } if !self.is_clustered() => None,
+            Strategy::Group { group, bundle } if self.groups.can_hold(group, bundle, asked) => None,
+            Strategy::Group { group, .. } => Some((asked.to_string(), format!("no bundle of {group}"))),
+            Strategy::Default | Strategy::Spread | Strategy::Node { .. } => gpus::impossible(asked, &self.config.total),
+        }
     }
 
     /// Takes back grants that still wait for their worker when the owner wants fewer by now.
@@ -103,18 +138,24 @@ impl Node {
 
     /// Gives out what can be given out, then asks owners for leases when somebody still waits.
     pub(super) fn schedule(&mut self, now: Tick, effects: &mut Vec<Effect>) {
+        self.place_bound(now, effects);
         self.make_room(true, now, effects);
-        while let Some((place, pick)) = self.next_grant() {
+        while let Some((place, stock, pick)) = self.next_grant() {
             let Some(waiting) = self.queue.get(place) else { break };
-            let (resources, environment) = (waiting.resources.clone(), waiting.environment);
+            let (job, resources, environment) = (waiting.job, waiting.resources.clone(), waiting.environment);
             let ask = waiting.ask.clone();
-            let taken = self.free.try_take(&resources);
-            assert!(taken, "RES-1: a grant of {resources} is covered by what is free");
-            let gpus = self.gpus.take(resources.gpus).expect("the next grant fits the GPUs");
-            self.queue.overtake(place, &resources);
+            self.queue.overtake(place, stock.group(), &resources);
+            if let Ask::Group { group, .. } = ask {
+                self.queue.remove(place);
+                self.place_group(group, effects);
+                continue;
+            }
+            let gpus = self.take_from(stock, &resources);
             match ask {
+                Ask::Group { .. } => {}
                 Ask::Leases { owner, pool, .. } => {
-                    let (worker, blocked, announced, reclaimed) = (ProcessId::NODE, false, false, false);
+                    let (worker, blocked, announced, reclaimed) =
+                        (ProcessId::of_node(self.config.id), false, false, false);
                     let since = now;
                     let lease = Lease {
                         owner,
@@ -123,65 +164,66 @@ impl Node {
                         resources,
                         environment,
                         gpus,
+                        stock,
                         blocked,
                         announced,
                         reclaimed,
                         since,
                     };
-                    self.grant(place, lease, pick, now, effects);
+                    self.grant(place, job, lease, pick, now, effects);
                 }
                 Ask::Actor { actor, .. } => {
                     self.queue.remove(place);
-                    self.place_actor(actor, resources, gpus, pick, effects);
+                    self.place_actor(actor, (resources, gpus, stock), pick, effects);
                 }
             }
         }
         self.make_room(false, now, effects);
         self.fail_hopeless(effects);
+        self.pass_on(now, effects);
         self.reclaim(now, effects);
     }
 
-    /// The first in the queue that fits, and the process for it.
-    fn next_grant(&self) -> Option<(Place, Pick)> {
-        let mut kept: Vec<&Resources> = Vec::new();
+    /// The first in the queue that fits, where it takes from, and the process for it. A placement group needs none.
+    fn next_grant(&self) -> Option<(Place, Stock, Pick)> {
+        let mut kept: Vec<&Waiting> = Vec::new();
+        let paused = self.is_paused();
         for (place, waiting) in self.queue.in_order() {
-            let resources = &waiting.resources;
-            if kept.iter().any(|other| conflict(other, resources)) {
+            let group = waiting.strategy.group();
+            if !self.may_start_here(waiting) {
                 continue;
             }
-            if self.fits(resources) {
-                if let Some(pick) = self.pick(waiting) {
-                    return Some((place, pick));
+            if kept.iter().any(|other| other.competes(group, &waiting.resources)) {
+                continue;
+            }
+            if !self.may_begin(waiting) {
+                continue;
+            }
+            // A placement group takes no memory.
+            if paused && !matches!(waiting.ask, Ask::Group { .. }) {
+                continue;
+            }
+            if let Some(stock) = self.stock_for(waiting) {
+                let process = match waiting.ask {
+                    Ask::Group { .. } => Some(Pick::New),
+                    Ask::Leases { .. } | Ask::Actor { .. } => self.pick(waiting),
+                };
+                if let Some(pick) = process {
+                    return Some((place, stock, pick));
                 }
-            } else if waiting.overtaken >= OVERTAKES_MAX && self.within_reach(resources) {
-                kept.push(resources);
+            } else if waiting.overtaken >= OVERTAKES_MAX && self.within_reach(waiting) {
+                kept.push(waiting);
             }
         }
         None
     }
 
-    /// Whether this could be taken now.
-    pub(super) fn fits(&self, resources: &Resources) -> bool {
-        self.free.covers(resources) && self.gpus.fits(resources.gpus)
-    }
-
-    /// Whether what runs now is enough to satisfy this when it ends: blocked tasks and actors may not end before.
-    fn within_reach(&self, resources: &Resources) -> bool {
-        let mut reach = self.config.total.clone();
-        let mut gpus = Gpus::new(reach.gpus);
-        let blocked = self.leases.values().filter(|lease| lease.blocked).map(|lease| (lease.holds(), &lease.gpus));
-        let fits = blocked.chain(self.pool.held_by_actors()).all(|(held, indices)| {
-            gpus.take_these(indices, held.gpus);
-            reach.try_take(&held)
-        });
-        fits && reach.covers(resources) && gpus.fits(resources.gpus)
-    }
-
     /// The resources are taken and the process is chosen.
-    fn grant(&mut self, place: Place, mut lease: Lease, pick: Pick, now: Tick, effects: &mut Vec<Effect>) {
-        let id = LeaseId(self.next_lease);
+    fn grant(&mut self, place: Place, job: JobId, mut lease: Lease, pick: Pick, now: Tick, effects: &mut Vec<Effect>) {
+        self.cluster.passing.started_here((lease.owner, lease.pool));
+        let id = LeaseId::new(self.config.id, self.next_lease);
         self.next_lease += 1;
-        let (worker, ready) = self.take(pick, Reserved::Lease(id), lease.environment, effects);
+        let (worker, ready) = self.take(pick, Reserved::Lease(id), (job, lease.environment), effects);
         lease.worker = worker;
         self.leases.insert(id, lease);
         let place = self.queue.send_back(place);
@@ -234,26 +276,9 @@ impl Node {
     /// Forgets a lease, gives back what it holds and frees its worker.
     pub(super) fn remove_lease(&mut self, id: LeaseId, now: Tick) -> Option<Lease> {
         let lease = self.leases.remove(&id)?;
-        self.give(&lease.holds());
-        self.gpus.give(&lease.gpus, lease.resources.gpus);
+        self.give_back(lease.stock, &lease.holds(), &lease.gpus);
         self.pool.unhost(lease.worker, id, now);
         Some(lease)
-    }
-
-    /// Puts resources back; CPUs pay the debt first.
-    pub(super) fn give(&mut self, back: &Resources) {
-        let mut back = back.clone();
-        let paid = back.cpus.0.min(self.debt.0);
-        self.debt.0 -= paid;
-        back.cpus.0 -= paid;
-        self.free.give(&back);
-    }
-
-    /// Takes CPUs for a task that resumes; what is not there becomes debt.
-    fn retake_cpus(&mut self, cpus: Amount) {
-        let taken = cpus.0.min(self.free.cpus.0);
-        self.free.cpus.0 -= taken;
-        self.debt.0 += cpus.0 - taken;
     }
 
     pub(super) fn blocked(&mut self, process: ProcessId, id: LeaseId, now: Tick, effects: &mut Vec<Effect>) {
@@ -263,13 +288,13 @@ impl Node {
             match self.leases.get_mut(&id) {
                 Some(lease) if lease.worker == process && !lease.blocked => {
                     lease.blocked = true;
-                    Some(lease.resources.cpus)
+                    Some((lease.stock, lease.resources.cpus))
                 }
                 _ => None,
             }
         };
-        if let Some(cpus) = cpus {
-            self.give(&Resources::cpus(cpus));
+        if let Some((stock, cpus)) = cpus {
+            self.give_cpus(stock, cpus);
             self.schedule(now, effects);
         }
     }
@@ -281,13 +306,13 @@ impl Node {
             match self.leases.get_mut(&id) {
                 Some(lease) if lease.worker == process && lease.blocked => {
                     lease.blocked = false;
-                    Some(lease.resources.cpus)
+                    Some((lease.stock, lease.resources.cpus))
                 }
                 _ => None,
             }
         };
-        if let Some(cpus) = cpus {
-            self.retake_cpus(cpus);
+        if let Some((stock, cpus)) = cpus {
+            self.retake_cpus(stock, cpus);
         }
     }
 
@@ -305,7 +330,8 @@ impl Node {
 
     /// The leases that stand in somebody's way.
     pub(super) fn reclaimable(&self, wanted: impl Fn(&Lease) -> bool) -> Vec<LeaseId> {
-        let waiting: Vec<&Waiting> = self.queue.in_order().map(|(_, waiting)| waiting).collect();
+        let here = |waiting: &&Waiting| self.may_start_here(waiting);
+        let waiting: Vec<&Waiting> = self.queue.in_order().map(|(_, waiting)| waiting).filter(here).collect();
         if waiting.is_empty() {
             return Vec::new();
         }
@@ -314,7 +340,7 @@ impl Node {
                 let own =
                     matches!(w.ask, Ask::Leases { owner, pool, .. } if owner == lease.owner && pool == lease.pool);
                 // One that fits waits for a process: any lease may free one.
-                !own && (conflict(&w.resources, &lease.resources) || self.fits(&w.resources))
+                !own && (w.competes(lease.stock.group(), &lease.resources) || self.fits(w))
             })
         };
         let candidate = |lease: &Lease| lease.announced && !lease.reclaimed && !lease.blocked;

@@ -5,18 +5,22 @@
 
 use super::Node;
 use crate::id::{ObjectId, ProcessId};
+use crate::time::Tick;
 
 impl Node {
-    pub(super) fn claim_for(&mut self, lender: ProcessId, object: ObjectId, holder: ProcessId) {
+    pub(super) fn claim_for(&mut self, lender: ProcessId, object: ObjectId, holder: ProcessId, now: Tick) {
         if self.live.contains(&holder) {
-            self.claim(holder, object, 1);
+            self.claim(holder, object, 1, now);
             self.move_loan(lender, object, holder, 1);
         }
     }
 
     /// The holder's word may be read before the lender's.
     pub(super) fn claim_arrived(&mut self, holder: ProcessId, object: ObjectId, lender: ProcessId) {
-        if self.live.contains(&lender) || self.settling.contains_key(&lender) {
+        let heard = self.live.contains(&lender)
+            || self.settling.contains_key(&lender)
+            || self.cluster.voiding.contains_key(&lender);
+        if heard {
             self.move_loan(lender, object, holder, -1);
         }
     }
@@ -34,13 +38,13 @@ impl Node {
     }
 
     /// Everybody has settled this death: what it claimed for others and did not send is void.
-    pub(super) fn void_loans(&mut self, dead: ProcessId) {
+    pub(super) fn void_loans(&mut self, dead: ProcessId, now: Tick) {
         for loans in self.loans.values_mut() {
             loans.retain(|(_, holder), _| *holder != dead);
         }
         for ((object, holder), count) in self.loans.remove(&dead).unwrap_or_default() {
             if self.live.contains(&holder) {
-                self.claim(holder, object, -count);
+                self.claim(holder, object, -count, now);
             }
         }
         self.loans.retain(|_, loans| !loans.is_empty());

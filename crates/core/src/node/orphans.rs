@@ -10,9 +10,9 @@ use super::{Effect, Node, send};
 use crate::failure::Failure;
 use crate::id::{ActorId, ObjectId, ProcessId, TaskId};
 use crate::ledger::tables::TaskState;
-use crate::message::FromNode;
+use crate::message::{FromNode, ToNode};
 use crate::time::Tick;
-use crate::value::{Body, Location, Value};
+use crate::value::{Body, Location, RefSpec, Value};
 
 /// So many freed results and puts of one running task are kept for a repeated run. Those beyond are forgotten, and such
 /// a run makes them again.
@@ -35,8 +35,8 @@ impl Node {
     }
 
     /// The references inside the value of a put, or inside all values of a task.
-    pub(super) fn contents(&self, object: ObjectId) -> Vec<ObjectId> {
-        let nested = |value: &Value| value.nested.iter().map(|r| r.object).collect::<Vec<_>>();
+    pub(super) fn contents(&self, object: ObjectId) -> Vec<RefSpec> {
+        let nested = |value: &Value| value.nested.clone();
         if object.is_put() {
             return self.ledger.put(object).map(|entry| nested(&entry.value)).unwrap_or_default();
         }
@@ -48,8 +48,10 @@ impl Node {
         let holder = if object.is_put() { object } else { ObjectId::result(object.task(), 0) };
         let mut work = vec![(holder, self.contents(object))];
         while let Some((holder, contents)) = work.pop() {
-            for inner in contents {
+            for spec in contents {
+                let inner = spec.object;
                 if self.inside.entry(inner).or_default().insert(holder) {
+                    self.hold_abroad(spec);
                     // Also when its owner lives: who had borrowed it from there may be the one that died.
                     self.ledger.hold(inner, true);
                     let holder = if inner.is_put() { inner } else { ObjectId::result(inner.task(), 0) };
@@ -109,6 +111,7 @@ impl Node {
         }
         for inner in free {
             self.inside.remove(&inner);
+            self.cluster.held.let_go(inner);
             if !self.claims.contains_key(&inner) {
                 self.unclaimed(inner, now, effects);
             }
@@ -118,9 +121,9 @@ impl Node {
     /// A pass is over: what was given back before and not claimed since is nobody's.
     pub(super) fn pass_fading(&mut self, now: Tick, effects: &mut Vec<Effect>) {
         let mut over = Vec::new();
-        for (object, passes_left) in &mut self.fading {
-            *passes_left -= 1;
-            if *passes_left == 0 {
+        for (object, fading) in &mut self.fading {
+            fading.passes_left = fading.passes_left.saturating_sub(1);
+            if fading.passes_left == 0 && fading.until <= now {
                 over.push(*object);
             }
         }
@@ -132,13 +135,13 @@ impl Node {
 
     pub(super) fn resolve(&mut self, process: ProcessId, object: ObjectId, now: Tick, effects: &mut Vec<Effect>) {
         if let Some(value) = self.told_value(object) {
-            send(process, FromNode::Resolved { object, value }, effects);
+            send(process, FromNode::Resolved { object, value, home: self.config.id }, effects);
             return;
         }
-        if !self.ledger.knows(object) {
-            let reason = "its owner is dead and the node has no record of it".into();
+        if !self.ledger.knows(object) && !self.is_detached_actor(object) {
+            let reason = self.cluster.held.reason_of_loss(object);
             let value = Value::failed(Failure::ObjectLost { object, reason });
-            send(process, FromNode::Resolved { object, value }, effects);
+            send(process, FromNode::Resolved { object, value, home: self.config.id }, effects);
             return;
         }
         self.ledger.hold(object, true);
@@ -148,7 +151,7 @@ impl Node {
         }
     }
 
-    pub(super) fn claim(&mut self, process: ProcessId, object: ObjectId, count: i64) {
+    pub(super) fn claim(&mut self, process: ProcessId, object: ObjectId, count: i64, now: Tick) {
         if !self.ledger.knows(object) {
             return;
         }
@@ -157,8 +160,11 @@ impl Node {
         if holders.values().any(|count| *count > 0) {
             self.fading.remove(&object);
             self.ledger.hold(object, true);
+            // Its owner may free it before the holder asks for it, and what is inside with it.
+            self.note_contents(object);
         } else {
-            self.fading.insert(object, super::adoption::ADOPTION_PASSES);
+            let until = if self.is_clustered() { now.plus_us(super::cluster::GRACE_US) } else { now };
+            self.fading.insert(object, super::Fading { passes_left: super::adoption::ADOPTION_PASSES, until });
         }
     }
 
@@ -166,7 +172,9 @@ impl Node {
     fn clear_claims(&mut self, now: Tick, effects: &mut Vec<Effect>) {
         let mut unclaimed = Vec::new();
         for (object, holders) in &mut self.claims {
-            holders.retain(|process, _| self.live.contains(process));
+            // Nodes claim what is inside of values that they keep, as long as they live.
+            let own = ProcessId::of_node(self.config.id);
+            holders.retain(|process, _| self.live.contains(process) || *process == own);
             if holders.values().all(|count| *count <= 0) && !self.fading.contains_key(object) {
                 unclaimed.push(*object);
             }
@@ -192,7 +200,7 @@ impl Node {
         }
         for at in self.ledger.hold(object, false) {
             // Else its owner's own request has freed it, or will.
-            if self.freed_but_claimed.remove(&(at.entry, at.generation)) {
+            if self.freed_but_claimed.remove(&(at.node, at.entry, at.generation)) {
                 effects.push(Effect::FreeStored(at));
             }
         }
@@ -242,13 +250,24 @@ impl Node {
         if self.is_asked_for(object)
             && let Some(Value { body: Body::Stored(at), .. }) = self.ledger.value(object)
         {
-            self.freed_but_claimed.insert((at.entry, at.generation));
+            self.freed_but_claimed.insert((at.node, at.entry, at.generation));
         }
+    }
+
+    /// Whether the bytes that a process frees stay, because others have claims.
+    pub(super) fn keeps_freed(&mut self, process: ProcessId, request: &ToNode) -> bool {
+        let unseen = !self.freed_unseen.is_empty() && self.freed_unseen.remove(&process);
+        let ToNode::FreeObject { at } = request else { return false };
+        let key = (at.node, at.entry, at.generation);
+        if unseen {
+            self.freed_but_claimed.insert(key);
+        }
+        self.freed_but_claimed.contains(&key)
     }
 
     fn free_stored(&mut self, dropped: Vec<Location>, effects: &mut Vec<Effect>) {
         for at in dropped {
-            self.freed_but_claimed.remove(&(at.entry, at.generation));
+            self.freed_but_claimed.remove(&(at.node, at.entry, at.generation));
             effects.push(Effect::FreeStored(at));
         }
     }
@@ -256,7 +275,7 @@ impl Node {
     pub(super) fn answer_resolvers(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
         let Some(value) = self.told_value(object) else { return };
         for process in self.resolving.remove(&object).unwrap_or_default() {
-            send(process, FromNode::Resolved { object, value: value.clone() }, effects);
+            send(process, FromNode::Resolved { object, value: value.clone(), home: self.config.id }, effects);
         }
         self.let_go(object, effects);
     }
@@ -337,6 +356,9 @@ impl Node {
             return false;
         }
         let task = object.task();
+        if self.is_detached_actor(object) {
+            return true;
+        }
         match self.ledger.task(task).map(|entry| &entry.state) {
             None => return false,
             Some(TaskState::Running { worker, .. }) if self.live.contains(worker) => {
@@ -374,7 +396,7 @@ impl Node {
 
     fn end_orphaned_actor(&mut self, task: TaskId, now: Tick, effects: &mut Vec<Effect>) {
         let id = ActorId(task);
-        if let Some(owner) = self.actors.all.get(&id).map(|actor| actor.owner)
+        if let Some(owner) = self.actors.all.get(&id).filter(|actor| !actor.is_detached()).map(|actor| actor.owner)
             && !self.live.contains(&owner)
         {
             self.end_actor(id, &format!("its owner {owner} died"), false, now, effects);

@@ -1,16 +1,17 @@
 //! The worker processes: started ahead of demand and on demand, reused, shared by blocked tasks, ended when idle.
 //!
 //! GRANT-1: [`Node::pick`] offers only processes that have said hello or are starting for nobody, are not being ended,
-//! and are not the asker itself, and whose environment is the asker's or not fixed yet (ENV-1). A process with blocked tasks is preferred to a new one, so that a thousand nested tasks
-//! on one CPU do not need a process each; actors and tasks with a memory limit never share.
+//! and are not the asker itself, are of the asker's job (JOB-1), and whose environment is the asker's or not fixed yet (ENV-1). A process with blocked tasks is preferred to a new one, so that a thousand nested tasks
+//! on one CPU do not need a process each; actors and tasks with a memory limit or GPUs never share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::leases::Lease;
 use super::queue::{Ask, Waiting};
+use super::stock::Stock;
 use super::{Effect, Node, send};
-use crate::failure::{Death, DeathCause, Failure};
-use crate::id::{ActorId, LeaseId, ProcessId, TaskId};
+use crate::failure::{DeathCause, Failure};
+use crate::id::{ActorId, FIRST_ATTACHED_SLOT, JobId, LeaseId, NodeId, ProcessId, TaskId};
 use crate::message::FromNode;
 use crate::resources::{Amount, Resources};
 use crate::time::Tick;
@@ -60,6 +61,8 @@ pub enum WorkerState {
 #[derive(Clone, Debug)]
 pub(super) struct Worker {
     pub(super) pid: u32,
+    /// Whose executable or interpreter it is.
+    pub(super) job: JobId,
     pub(super) state: WorkerState,
     pub(super) leases: BTreeSet<LeaseId>,
     /// What it looks like by now; none when it has not been given to anybody, so that it may still become anything.
@@ -70,6 +73,8 @@ pub(super) struct Worker {
     pub(super) held: Resources,
     /// Which GPUs of that, by index.
     pub(super) gpus: Vec<u32>,
+    /// From where it has them.
+    pub(super) stock: Stock,
     pub(super) actor_blocked: bool,
     /// The node is ending it, and why.
     pub(super) ended: Option<DeathCause>,
@@ -77,15 +82,12 @@ pub(super) struct Worker {
 }
 
 /// All worker processes.
-#[derive(Default)]
 pub(super) struct Pool {
+    node: NodeId,
     pub(super) workers: BTreeMap<ProcessId, Worker>,
     /// Slots whose last user is dead and settled, or never used.
     incarnations: Vec<u32>,
     pub(super) in_use: BTreeSet<u32>,
-    pub(super) failures: u32,
-    failed_at: Tick,
-    last_failure: String,
 }
 
 /// Where a grant goes.
@@ -100,7 +102,11 @@ pub(super) enum Pick {
 }
 
 impl Pool {
-    fn spawn(&mut self, reserved: Reserved, effects: &mut Vec<Effect>) -> ProcessId {
+    pub(super) fn new(node: NodeId) -> Self {
+        Self { node, workers: BTreeMap::new(), incarnations: Vec::new(), in_use: BTreeSet::new() }
+    }
+
+    fn spawn(&mut self, job: JobId, reserved: Reserved, effects: &mut Vec<Effect>) -> ProcessId {
         let index = (0..).find(|index| !self.in_use.contains(index)).unwrap_or(0);
         self.in_use.insert(index);
         if self.incarnations.len() <= index as usize {
@@ -108,15 +114,17 @@ impl Pool {
         }
         self.incarnations[index as usize] += 1;
         let incarnation = self.incarnations[index as usize];
-        let process = ProcessId { slot: FIRST_WORKER_SLOT + index, incarnation };
+        let process = ProcessId { node: self.node, slot: FIRST_WORKER_SLOT + index, incarnation };
         let worker = Worker {
             pid: 0,
+            job,
             state: WorkerState::Starting(reserved),
             leases: BTreeSet::new(),
             environment: None,
             spent: false,
             held: Resources::default(),
             gpus: Vec::new(),
+            stock: Stock::Machine,
             actor_blocked: false,
             ended: None,
             culprit: None,
@@ -151,29 +159,14 @@ impl Pool {
         }
     }
 
-    pub(super) fn held_by_actors(&self) -> impl Iterator<Item = (Resources, &Vec<u32>)> {
-        self.workers.values().map(|worker| (worker.holds(), &worker.gpus))
-    }
-
-    /// The CPUs to give back or take again when that changes something.
-    pub(super) fn set_actor_blocked(&mut self, process: ProcessId, blocked: bool) -> Option<Amount> {
+    /// The CPUs to give back or take again when that changes something, and where.
+    pub(super) fn set_actor_blocked(&mut self, process: ProcessId, blocked: bool) -> Option<(Stock, Amount)> {
         let worker = self.workers.get_mut(&process)?;
         if !matches!(worker.state, WorkerState::Hosting(_)) || worker.actor_blocked == blocked {
             return None;
         }
         worker.actor_blocked = blocked;
-        Some(worker.held.cpus)
-    }
-
-    /// Workers for tasks.
-    fn task_workers(&self) -> usize {
-        let actors = |w: &&Worker| {
-            matches!(w.state, WorkerState::Hosting(_) | WorkerState::Starting(Reserved::Actor(_)))
-                || matches!(w.state, WorkerState::Retiring { .. })
-                || w.ended.is_some()
-                || w.spent
-        };
-        self.workers.len() - self.workers.values().filter(actors).count()
+        Some((worker.stock, worker.held.cpus))
     }
 }
 
@@ -189,35 +182,53 @@ impl Worker {
 }
 
 impl Node {
-    /// Starts workers ahead of demand.
+    /// Starts workers ahead of demand, for each job that has its driver.
     pub(super) fn keep_minimum(&mut self, effects: &mut Vec<Effect>) {
-        while self.pool.failures == 0
-            && self.pool.task_workers() < self.config.prestart as usize
-            && self.pool.in_use.len() < self.config.processes_max as usize
-        {
-            self.pool.spawn(Reserved::Nobody, effects);
+        if self.is_pressed() || self.is_draining() {
+            return;
         }
+        let bound = self.processes_max();
+        let jobs: Vec<JobId> = self.jobs.driven().collect();
+        for job in jobs {
+            while self.failures(job) == 0
+                && self.task_workers(job) < self.config.prestart as usize
+                && self.pool.in_use.len() + self.wanted_by_others(job) < bound
+            {
+                self.pool.spawn(job, Reserved::Nobody, effects);
+            }
+        }
+    }
+
+    /// Processes at a time, of all jobs: those of drivers have slots of their own.
+    fn processes_max(&self) -> usize {
+        self.config.processes_max.min(FIRST_ATTACHED_SLOT - FIRST_WORKER_SLOT) as usize
+    }
+
+    /// Starts that failed in a row.
+    fn failures(&self, job: JobId) -> u32 {
+        self.jobs.all.get(&job).map_or(0, |job| job.failures)
     }
 
     /// The best process for this ask, if there is one.
     pub(super) fn pick(&self, waiting: &Waiting) -> Option<Pick> {
-        let (asker, environment) = (waiting.ask.asker(), waiting.environment);
+        let environment = waiting.environment;
         let for_actor = matches!(waiting.ask, Ask::Actor { .. });
-        let used = self.idle(asker, Some(environment), for_actor);
+        let used = self.idle(waiting, Some(environment), for_actor);
         let ready = if for_actor { None } else { used };
-        if let Some(process) = ready.or_else(|| self.idle(asker, None, for_actor)) {
+        if let Some(process) = ready.or_else(|| self.idle(waiting, None, for_actor)) {
             return Some(Pick::Ready(process));
         }
-        let may_share = !for_actor && waiting.resources.memory_bytes == 0;
-        let shared = if may_share { self.least_loaded_host(asker, environment) } else { None };
+        let may_share = !for_actor && !is_exclusive(&waiting.resources);
+        let shared = if may_share { self.least_loaded_host(waiting) } else { None };
         if let Some((0, _, process)) = shared {
             return Some(Pick::Ready(process));
         }
-        let starting = |w: &Worker| w.ended.is_none() && w.state == WorkerState::Starting(Reserved::Nobody);
+        let nobody_s = WorkerState::Starting(Reserved::Nobody);
+        let starting = |w: &Worker| w.ended.is_none() && w.job == waiting.job && w.state == nobody_s;
         if let Some((process, _)) = self.pool.workers.iter().find(|(_, w)| starting(w)) {
             return Some(Pick::Starting(*process));
         }
-        if self.has_room() && self.pool.failures < SPAWN_FAILURES_MAX {
+        if self.has_room() && self.failures(waiting.job) < SPAWN_FAILURES_MAX {
             return Some(Pick::New);
         }
         // An actor would rather have a process without a past, but any of its environment is better than none.
@@ -227,7 +238,7 @@ impl Node {
     /// Whether another process may be started. One that is spent and only waits lends its threads to nobody, so it does not
     /// count, or its own children could wait for ever; up to as many again as there may be.
     pub(super) fn has_room(&self) -> bool {
-        let bound = self.config.processes_max as usize;
+        let bound = self.processes_max();
         if self.pool.in_use.len() < bound {
             return true;
         }
@@ -237,10 +248,12 @@ impl Node {
         self.pool.in_use.len() < bound + stuck.min(bound)
     }
 
-    /// The idle process of this environment that worked last: it is warmest. An actor's end is its process's end, so
+    /// The idle process of the job and this environment that worked last: it is warmest. An actor's end is its process's end, so
     /// rather not one that owns something.
-    fn idle(&self, asker: ProcessId, environment: Option<u64>, for_actor: bool) -> Option<ProcessId> {
-        let sound = |process: &ProcessId, w: &Worker| *process != asker && w.ended.is_none() && !w.spent;
+    fn idle(&self, waiting: &Waiting, environment: Option<u64>, for_actor: bool) -> Option<ProcessId> {
+        let (asker, job) = (waiting.ask.asker(), waiting.job);
+        let sound =
+            |process: &ProcessId, w: &Worker| *process != asker && w.job == job && w.ended.is_none() && !w.spent;
         let candidates = self.pool.workers.iter().filter(|(p, w)| sound(p, w) && w.environment == environment);
         let idle = candidates.filter_map(|(process, worker)| match worker.state {
             WorkerState::Idle { since } => {
@@ -251,6 +264,12 @@ impl Node {
         idle.min().map(|(_, _, process)| process)
     }
 
+    /// How many processes are an actor's.
+    pub(super) fn hosted_actors(&self) -> usize {
+        let hosting = |worker: &&Worker| matches!(worker.state, WorkerState::Hosting(_));
+        self.pool.workers.values().filter(hosting).count()
+    }
+
     /// Asks an idle process to end.
     pub(super) fn retire(&mut self, process: ProcessId, now: Tick, effects: &mut Vec<Effect>) {
         if let Some(worker) = self.pool.workers.get_mut(&process) {
@@ -259,17 +278,20 @@ impl Node {
         }
     }
 
-    /// Among the processes with a blocked task that may take another one: running tasks, all tasks, which.
-    fn least_loaded_host(&self, asker: ProcessId, environment: u64) -> Option<(usize, usize, ProcessId)> {
+    /// Among the processes with a blocked task that may take another one: running tasks, all tasks, which. Only tasks of
+    /// one placement group share a process, since its removal ends them together.
+    fn least_loaded_host(&self, waiting: &Waiting) -> Option<(usize, usize, ProcessId)> {
+        let (asker, group) = (waiting.ask.asker(), waiting.strategy.group());
+        let shape = (waiting.job, Some(waiting.environment));
         let hosts = self.pool.workers.iter().filter_map(|(process, worker)| {
             let room = worker.leases.len() < self.config.threads_per_process_max as usize;
             let sound = *process != asker && worker.state == WorkerState::Leased && worker.ended.is_none();
-            if !sound || !room || worker.spent || worker.environment != Some(environment) {
+            if !sound || !room || worker.spent || (worker.job, worker.environment) != shape {
                 return None;
             }
             let leases = || worker.leases.iter().filter_map(|id| self.leases.get(id));
             let blocked = leases().filter(|lease: &&Lease| lease.blocked).count();
-            let limited = leases().any(|lease| lease.resources.memory_bytes > 0);
+            let limited = leases().any(|lease| is_exclusive(&lease.resources) || lease.stock.group() != group);
             (blocked > 0 && !limited).then_some((worker.leases.len() - blocked, worker.leases.len(), *process))
         });
         hosts.min()
@@ -280,7 +302,7 @@ impl Node {
         &mut self,
         pick: Pick,
         reserved: Reserved,
-        environment: u64,
+        (job, environment): (JobId, u64),
         effects: &mut Vec<Effect>,
     ) -> (ProcessId, bool) {
         let (process, ready) = match pick {
@@ -291,11 +313,12 @@ impl Node {
                 }
                 (process, false)
             }
-            Pick::New => (self.pool.spawn(reserved, effects), false),
+            Pick::New => (self.pool.spawn(job, reserved, effects), false),
         };
         if let Some(worker) = self.pool.workers.get_mut(&process) {
             let fixed = *worker.environment.get_or_insert(environment);
             assert_eq!(fixed, environment, "ENV-1: {process} serves one environment");
+            assert_eq!(worker.job, job, "JOB-1: {process} serves one job");
         }
         (process, ready)
     }
@@ -318,7 +341,9 @@ impl Node {
         let Some(worker) = self.pool.workers.get_mut(&process) else { return };
         let WorkerState::Starting(reserved) = worker.state else { return };
         self.live.insert(process);
-        self.pool.failures = 0;
+        if let Some(job) = self.jobs.all.get_mut(&worker.job) {
+            job.failures = 0;
+        }
         if worker.ended.is_some() {
             return;
         }
@@ -332,36 +357,46 @@ impl Node {
         self.schedule(now, effects);
     }
 
-    /// A process died before it said hello.
-    pub(super) fn spawn_failed(&mut self, death: &Death, now: Tick) {
-        self.pool.failures += 1;
-        self.pool.failed_at = now;
-        self.pool.last_failure = death.to_string();
+    /// When no worker of a job can be started and none is there, those who wait are told instead of waiting for ever.
+    pub(super) fn fail_hopeless(&mut self, effects: &mut Vec<Effect>) {
+        let hopeless = |job: &JobId| self.failures(*job) >= SPAWN_FAILURES_MAX && self.task_workers(*job) == 0;
+        let jobs: Vec<JobId> = self.jobs.all.keys().copied().filter(hopeless).collect();
+        for job in jobs {
+            self.fail_all_of(job, effects);
+        }
     }
 
-    /// When no worker can be started and none is there, those who wait are told instead of waiting for ever.
-    pub(super) fn fail_hopeless(&mut self, effects: &mut Vec<Effect>) {
-        if self.pool.failures < SPAWN_FAILURES_MAX || self.pool.task_workers() > 0 {
-            return;
-        }
-        let failure = self.pool.last_failure.clone();
-        let places: Vec<_> = self.queue.in_order().map(|(place, _)| place).collect();
+    fn fail_all_of(&mut self, job: JobId, effects: &mut Vec<Effect>) {
+        let Some(entry) = self.jobs.all.get_mut(&job) else { return };
+        // The next demand tries again.
+        entry.failures = 0;
+        let failure = entry.last_failure.clone();
+        let for_process = |waiting: &Waiting| waiting.job == job && !matches!(waiting.ask, Ask::Group { .. });
+        let places: Vec<_> =
+            self.queue.in_order().filter(|(_, waiting)| for_process(waiting)).map(|(place, _)| place).collect();
         for place in places {
             let Some(waiting) = self.queue.remove(place) else { continue };
             let available = format!("no worker: {SPAWN_FAILURES_MAX} starts failed in a row, the last one: {failure}");
             match waiting.ask {
                 Ask::Leases { owner, pool, .. } => {
                     let asked = waiting.resources.to_string();
-                    send(owner, FromNode::Infeasible { pool, asked, available }, effects);
+                    // Its node would ask another one, or this one again, if it heard of room.
+                    let message = match owner.node == self.config.id {
+                        true => FromNode::Infeasible { pool, asked, available },
+                        false => {
+                            let failure = Box::new(Failure::Infeasible { asked, available });
+                            FromNode::Refused { pool, failure }
+                        }
+                    };
+                    send(owner, message, effects);
                 }
                 Ask::Actor { actor, .. } => {
                     let value = Failure::ActorDied { actor, reason: available.clone() };
                     self.actor_failed(actor, value, available, effects);
                 }
+                Ask::Group { .. } => {}
             }
         }
-        // The next demand tries again.
-        self.pool.failures = 0;
     }
 
     pub(super) fn kill(&mut self, process: ProcessId, cause: DeathCause, effects: &mut Vec<Effect>) {
@@ -370,28 +405,32 @@ impl Node {
         {
             worker.ended = Some(cause);
             effects.push(Effect::Kill(process));
+        } else if process.is_driver() {
+            self.dismiss(process, cause, effects);
         }
     }
 
     /// Time went by: idle workers end, failed starts are tried again, leases are asked for.
     pub(super) fn ticked(&mut self, now: Tick, effects: &mut Vec<Effect>) {
-        if self.pool.failures > 0 && now.since_us(self.pool.failed_at) >= SPAWN_RETRY_US {
-            self.pool.failures = 0;
+        for job in self.jobs.all.values_mut().filter(|job| job.retry_at().is_some_and(|at| at <= now)) {
+            job.failures = 0;
         }
-        let mut spare = self.pool.task_workers().saturating_sub(self.config.prestart as usize);
+        self.pressure.forget_stale(now);
+        let mut spare: BTreeMap<JobId, usize> = self.jobs.all.keys().map(|job| (*job, self.spare(*job))).collect();
         let processes: Vec<ProcessId> = self.pool.workers.keys().copied().collect();
         for process in processes {
             let owns = self.owns_something(process);
             let Some(worker) = self.pool.workers.get_mut(&process) else { continue };
+            let spare = spare.entry(worker.job).or_default();
             match worker.state {
                 WorkerState::Idle { since }
-                    if spare > 0
+                    if *spare > 0
                         && !worker.spent
                         && !owns
                         && worker.ended.is_none()
                         && now.since_us(since) >= self.config.idle_worker_us =>
                 {
-                    spare -= 1;
+                    *spare -= 1;
                     self.retire(process, now, effects);
                 }
                 WorkerState::Idle { .. } if worker.spent && !owns && worker.ended.is_none() => {
@@ -407,6 +446,13 @@ impl Node {
         self.schedule(now, effects);
     }
 
+    /// Workers of a job beyond those that are kept; a job without a driver keeps none.
+    fn spare(&self, job: JobId) -> usize {
+        let driven = self.jobs.driven().any(|driven| driven == job);
+        let kept = if driven { self.config.prestart as usize } else { 0 };
+        self.task_workers(job).saturating_sub(kept)
+    }
+
     /// An owner of objects or actors is not ended for being idle.
     pub(super) fn owns_something(&self, process: ProcessId) -> bool {
         self.ledger.owned_by(process) > 0 || self.actors.has_owner(process)
@@ -414,19 +460,27 @@ impl Node {
 
     /// When [`super::Event::Ticked`] is due next.
     pub fn deadline(&self) -> Option<Tick> {
-        let spare = self.pool.task_workers() > self.config.prestart as usize;
+        let spare: BTreeSet<JobId> = self.jobs.all.keys().copied().filter(|job| self.spare(*job) > 0).collect();
         let workers = self.pool.workers.iter().filter_map(|(process, worker)| match worker.state {
-            WorkerState::Idle { since } if (spare || worker.spent) && !self.owns_something(*process) => {
+            WorkerState::Idle { since }
+                if (spare.contains(&worker.job) || worker.spent) && !self.owns_something(*process) =>
+            {
                 Some(if worker.spent { since } else { since.plus_us(self.config.idle_worker_us) })
             }
             WorkerState::Retiring { since } if worker.ended.is_none() => Some(since.plus_us(RETIRE_GRACE_US)),
             _ => None,
         });
-        let retry = (self.pool.failures > 0).then(|| self.pool.failed_at.plus_us(SPAWN_RETRY_US));
+        let retry = self.jobs.all.values().filter_map(super::jobs::Job::retry_at);
         let reclaim = self.reclaimable(|_| true).into_iter().filter_map(|id| self.leases.get(&id));
         let reclaim = reclaim.map(|lease| lease.since.plus_us(super::leases::RECLAIM_AFTER_US));
         // A record may have let go of what kept a process from making room.
         let room = (!self.room_makers(false).is_empty()).then_some(Tick(0));
-        workers.chain(retry).chain(reclaim).chain(room).min()
+        let pressure = self.pressure.deadline();
+        workers.chain(retry).chain(reclaim).chain(room).chain(self.cluster_deadline()).chain(pressure).min()
     }
+}
+
+/// Whether a task has a process to itself: memory is limited by process, and a process sees the GPUs of one task.
+fn is_exclusive(resources: &Resources) -> bool {
+    resources.memory_bytes > 0 || resources.gpus.0 > 0
 }

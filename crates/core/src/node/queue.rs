@@ -9,9 +9,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::id::{ActorId, ProcessId};
+use crate::id::{ActorId, GroupId, JobId, ProcessId};
 use crate::resources::Resources;
+use crate::spec::Strategy;
 use crate::time::Tick;
+use crate::value::Location;
 
 /// Grants to others that a waiting request bears before resources are kept for it.
 pub const OVERTAKES_MAX: u32 = 16;
@@ -33,12 +35,15 @@ pub(super) enum Ask {
     },
     /// A process for an actor.
     Actor { actor: ActorId, owner: ProcessId },
+    /// The resources of a placement group, and no process.
+    Group { group: GroupId, creator: ProcessId },
 }
 
 impl Ask {
     pub(super) fn asker(&self) -> ProcessId {
         match self {
             Ask::Leases { owner, .. } | Ask::Actor { owner, .. } => *owner,
+            Ask::Group { creator, .. } => *creator,
         }
     }
 
@@ -46,11 +51,11 @@ impl Ask {
         self.wanted() > 0
     }
 
-    /// How many processes would satisfy it.
+    /// How many grants would satisfy it.
     pub(super) fn wanted(&self) -> u32 {
         match self {
             Ask::Leases { count, pending, .. } => count.saturating_sub(*pending),
-            Ask::Actor { .. } => 1,
+            Ask::Actor { .. } | Ask::Group { .. } => 1,
         }
     }
 }
@@ -59,11 +64,24 @@ impl Ask {
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) ask: Ask,
+    /// Whose processes serve it.
+    pub(super) job: JobId,
     pub(super) resources: Resources,
     /// What the process must look like.
     pub(super) environment: u64,
+    /// Where it may run.
+    pub(super) strategy: Strategy,
+    /// Its large inputs: it is wanted where most of their bytes are.
+    pub(super) near: Vec<Location>,
     pub(super) since: Tick,
     pub(super) overtaken: u32,
+}
+
+impl Waiting {
+    /// Whether it wants some of what another one wants.
+    pub(super) fn competes(&self, group: Option<GroupId>, resources: &Resources) -> bool {
+        self.strategy.group() == group && conflict(&self.resources, resources)
+    }
 }
 
 /// All who wait.
@@ -72,6 +90,7 @@ pub(super) struct Queue {
     waiting: BTreeMap<Place, Waiting>,
     wishes: BTreeMap<(ProcessId, u32), Place>,
     actors: BTreeMap<ActorId, Place>,
+    groups: BTreeMap<GroupId, Place>,
     arrivals: u64,
 }
 
@@ -82,6 +101,7 @@ impl Queue {
         match waiting.ask {
             Ask::Leases { owner, pool, .. } => self.wishes.insert((owner, pool), place),
             Ask::Actor { actor, .. } => self.actors.insert(actor, place),
+            Ask::Group { group, .. } => self.groups.insert(group, place),
         };
         self.waiting.insert(place, waiting);
         place
@@ -107,6 +127,7 @@ impl Queue {
         match waiting.ask {
             Ask::Leases { owner, pool, .. } => self.wishes.insert((owner, pool), to),
             Ask::Actor { actor, .. } => self.actors.insert(actor, to),
+            Ask::Group { group, .. } => self.groups.insert(group, to),
         };
         self.waiting.insert(to, waiting);
     }
@@ -116,6 +137,7 @@ impl Queue {
         match waiting.ask {
             Ask::Leases { owner, pool, .. } => self.wishes.remove(&(owner, pool)),
             Ask::Actor { actor, .. } => self.actors.remove(&actor),
+            Ask::Group { group, .. } => self.groups.remove(&group),
         };
         Some(waiting)
     }
@@ -128,8 +150,21 @@ impl Queue {
         self.wishes.range((owner, 0)..=(owner, u32::MAX)).map(|(_, place)| *place).collect()
     }
 
+    pub(super) fn wishes_where(&self, is_owner: impl Fn(ProcessId) -> bool) -> Vec<Place> {
+        self.wishes.iter().filter(|((owner, _), _)| is_owner(*owner)).map(|(_, place)| *place).collect()
+    }
+
     pub(super) fn actor(&self, actor: ActorId) -> Option<Place> {
         self.actors.get(&actor).copied()
+    }
+
+    pub(super) fn group(&self, group: GroupId) -> Option<Place> {
+        self.groups.get(&group).copied()
+    }
+
+    /// All who want to run something in this group.
+    pub(super) fn within(&self, group: GroupId) -> Vec<Place> {
+        self.waiting.iter().filter(|(_, w)| w.strategy.group() == Some(group)).map(|(place, _)| *place).collect()
     }
 
     pub(super) fn get(&self, place: Place) -> Option<&Waiting> {
@@ -140,6 +175,11 @@ impl Queue {
         self.waiting.get_mut(&place)
     }
 
+    /// All places, those included whose last grant only waits for its worker to start.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Place, &Waiting)> {
+        self.waiting.iter().map(|(place, waiting)| (*place, waiting))
+    }
+
     /// Everybody who still waits, those first for whom resources are kept.
     pub(super) fn in_order(&self) -> impl Iterator<Item = (Place, &Waiting)> {
         let waiting = || self.waiting.iter().filter(|(_, w)| w.ask.is_waiting()).map(|(place, w)| (*place, w));
@@ -148,9 +188,9 @@ impl Queue {
     }
 
     /// Counts a grant against everybody else who waits for some of the same.
-    pub(super) fn overtake(&mut self, granted: Place, resources: &Resources) {
+    pub(super) fn overtake(&mut self, granted: Place, group: Option<GroupId>, resources: &Resources) {
         for (place, waiting) in &mut self.waiting {
-            if *place != granted && waiting.ask.is_waiting() && conflict(&waiting.resources, resources) {
+            if *place != granted && waiting.ask.is_waiting() && waiting.competes(group, resources) {
                 waiting.overtaken = waiting.overtaken.saturating_add(1);
             }
         }
@@ -163,8 +203,5 @@ impl Queue {
 
 /// Whether two asks want some of the same resource.
 pub(super) fn conflict(a: &Resources, b: &Resources) -> bool {
-    (a.cpus.0 > 0 && b.cpus.0 > 0)
-        || (a.gpus.0 > 0 && b.gpus.0 > 0)
-        || (a.memory_bytes > 0 && b.memory_bytes > 0)
-        || a.custom.iter().any(|(name, amount)| amount.0 > 0 && b.custom.get(name).is_some_and(|other| other.0 > 0))
+    a.conflicts(b)
 }

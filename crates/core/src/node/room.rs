@@ -6,7 +6,7 @@
 //! or with actors, stays.
 
 use super::pool::{Worker, WorkerState};
-use super::queue::OVERTAKES_MAX;
+use super::queue::{Ask, OVERTAKES_MAX};
 use super::{Effect, Node};
 use crate::id::{ObjectId, ProcessId};
 use crate::ledger::tables::TaskState;
@@ -58,14 +58,13 @@ impl Node {
         let (mut free, mut lacking) = (self.free.clone(), 0);
         for (_, waiting) in self.queue.in_order() {
             let often = waiting.overtaken >= OVERTAKES_MAX;
-            if (passed_over && !often) || !self.fits(&waiting.resources) || self.pick(waiting).is_some() {
+            let reserves = matches!(waiting.ask, Ask::Group { .. });
+            let elsewhere = !self.may_start_here(waiting);
+            if reserves || elsewhere || (passed_over && !often) || !self.fits(waiting) || self.pick(waiting).is_some() {
                 continue;
             }
-            let mut left = waiting.ask.wanted().min(self.pool.in_use.len() as u32);
-            while left > 0 && free.try_take(&waiting.resources) {
-                left -= 1;
-                lacking += 1;
-            }
+            let most = waiting.ask.wanted().min(self.pool.in_use.len() as u32);
+            lacking += self.grants_possible(waiting, &mut free, most) as usize;
         }
         lacking
     }

@@ -1,9 +1,13 @@
 //! The node's tables as a [`Snapshot`].
 
+use std::collections::BTreeMap;
+
+use super::jobs::Driver;
 use super::{ActorState, Node, WorkerState};
-use crate::id::{ObjectId, ProcessId, TaskId};
+use crate::id::{NodeId, ObjectId, ProcessId, TaskId};
 use crate::ledger::snapshot::{
-    ActorRow, LeaseRow, ObjectRow, ResourcesRow, SNAPSHOT_ROWS_MAX, Snapshot, TaskRow, TaskStage, WorkerRow,
+    ActorRow, JobRow, LeaseRow, NodeRow, ObjectRow, ResourcesRow, SNAPSHOT_ROWS_MAX, Snapshot, TaskRow, TaskStage,
+    WorkerRow,
 };
 use crate::ledger::tables::{RecentTask, TaskEntry, TaskState};
 use crate::time::Tick;
@@ -29,6 +33,7 @@ impl Node {
             actors: self.actor_rows(),
             workers: self.worker_rows(),
             leases: self.lease_rows(),
+            jobs: self.job_rows(),
             counts: self.ledger.counts(),
         }
     }
@@ -40,6 +45,23 @@ impl Node {
             free: self.free.clone(),
             debt: self.debt,
             queued: self.queue.len() as u64,
+        }
+    }
+
+    /// This node as others see it.
+    pub(super) fn node_row(&self) -> NodeRow {
+        let role = if self.config.id == NodeId::ALONE { "embedded" } else { "worker" };
+        NodeRow {
+            node: self.config.id,
+            address: "127.0.0.1".into(),
+            hostname: String::new(),
+            role: role.into(),
+            alive: true,
+            draining: self.is_draining(),
+            reason: None,
+            total: self.config.total.clone(),
+            free: self.free.clone(),
+            labels: BTreeMap::new(),
         }
     }
 
@@ -99,7 +121,7 @@ impl Node {
         ObjectRow { object, owner, len, stored, failed, claims }
     }
 
-    fn actor_rows(&self) -> Vec<ActorRow> {
+    pub(super) fn actor_rows(&self) -> Vec<ActorRow> {
         let rows = self.actors.all.iter().map(|(id, actor)| ActorRow {
             actor: *id,
             class: actor.spec.options.name.clone(),
@@ -122,6 +144,7 @@ impl Node {
     fn worker_rows(&self) -> Vec<WorkerRow> {
         let rows = self.pool.workers.iter().map(|(process, worker)| WorkerRow {
             process: *process,
+            job: worker.job,
             pid: worker.pid,
             state: match (&worker.ended, worker.state) {
                 (Some(_), _) => "ending".into(),
@@ -135,6 +158,20 @@ impl Node {
             leases: worker.leases.len() as u64,
             blocked: worker.leases.iter().filter(|id| self.leases.get(id).is_some_and(|l| l.blocked)).count() as u64,
             owned: self.ledger.owned_by(*process),
+        });
+        rows.collect()
+    }
+
+    pub(super) fn job_rows(&self) -> Vec<JobRow> {
+        let rows = self.jobs.all.iter().map(|(id, job)| JobRow {
+            job: *id,
+            driver: match job.driver {
+                Driver::Here(process) => Some(process),
+                Driver::Elsewhere | Driver::Gone(_) => None,
+            },
+            over: matches!(job.driver, Driver::Gone(_)),
+            pid: job.pid,
+            workers: self.pool.workers.values().filter(|worker| worker.job == *id).count() as u64,
         });
         rows.collect()
     }

@@ -35,7 +35,8 @@ impl Node {
 
     /// The value of an object, or what is in the place of an item that will never come.
     pub(super) fn told_value(&self, object: ObjectId) -> Option<Value> {
-        self.ledger.value(object).cloned().or_else(|| self.ledger.beyond(object))
+        let recorded = self.ledger.value(object).cloned().or_else(|| self.ledger.beyond(object));
+        recorded.or_else(|| self.detached_value(object))
     }
 
     /// Whether a stream that has ended is of no use to who asks: the owner before has freed some of its items.

@@ -3,13 +3,20 @@
 #![allow(clippy::unwrap_used)]
 
 mod actors;
+mod bundles;
 mod deaths;
+mod draining;
 mod environments;
 mod explain;
 mod gpus;
+mod groups;
+mod jobs;
 mod leases;
 mod oversubscription;
+mod overview;
+mod passing;
 mod pool;
+mod pressure;
 
 use std::sync::Arc;
 
@@ -25,7 +32,7 @@ pub(super) const W3: ProcessId = worker(3, 1);
 pub(super) const W4: ProcessId = worker(4, 1);
 
 pub(super) const fn worker(slot: u32, incarnation: u32) -> ProcessId {
-    ProcessId { slot, incarnation }
+    ProcessId { node: crate::id::NodeId::ALONE, slot, incarnation }
 }
 
 pub(super) fn cpus(n: f64) -> Resources {
@@ -76,7 +83,10 @@ impl Fixture {
         resources: Resources,
         depth: u32,
     ) -> Vec<Effect> {
-        self.ask(owner, ToNode::WantLeases { pool, resources, environment: 0, count, depth })
+        self.ask(
+            owner,
+            ToNode::WantLeases { pool, shape: crate::spec::Shape { resources, ..Default::default() }, count, depth },
+        )
     }
 
     pub(super) fn hello(&mut self, process: ProcessId) -> Vec<Effect> {
@@ -189,6 +199,7 @@ pub(super) fn spec(parent: TaskId, n: u64, kind: TaskKind, resources: Resources)
         function: FunctionKey(1),
         digest: 7,
         attempt: 0,
+        lane: 0,
         depth: 1,
         returns: 1,
         kind,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{ActorEntry, ActorPlace, Effect, Owner};
 use crate::failure::{Death, DeathCause, Failure};
-use crate::id::{ActorId, LeaseId, ObjectId, ProcessId, TaskId};
+use crate::id::{ActorId, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::message::ToNode;
 use crate::record::Record;
 use crate::spec::{TaskKind, TaskSpec};
@@ -33,10 +33,28 @@ pub enum ActorView {
     Dead(String),
 }
 
+/// What follows when an actor's process is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ActorEnd {
+    /// Nothing: it is dead.
+    Dies,
+    /// Another life.
+    Restarts,
+    /// Another life on another node; its process ended with nothing running in it.
+    Moves,
+}
+
 impl Owner {
+    /// The node that manages an actor: that of its owner.
+    pub(super) fn manager(&self, actor: ActorId) -> NodeId {
+        let owner = self.objects.get(&actor.object()).and_then(|entry| entry.owner);
+        owner.map_or(self.me.node, |owner| owner.node)
+    }
+
     fn actor(&mut self, actor: ActorId, effects: &mut Vec<Effect>) -> &mut ActorEntry {
         if !self.actors.contains(&actor) {
-            effects.push(Effect::Node(ToNode::WatchActor { actor }));
+            let manager = self.manager(actor);
+            effects.push(Effect::Node(ToNode::WatchActor { actor, manager }));
         }
         self.actors.get_or_insert_with(actor, || ActorEntry {
             place: ActorPlace::Unknown,
@@ -107,6 +125,9 @@ impl Owner {
             self.name_counters(&mut value.nested);
             references.extend(value.nested);
         }
+        if is_detached(spec) {
+            self.hold_actor(ActorId(spec.id));
+        }
         let entry = self.actor(ActorId(spec.id), effects);
         entry.creation = Some(Arc::clone(spec));
         entry.references = references;
@@ -154,8 +175,10 @@ impl Owner {
                 ActorPlace::Dead { reason } => Some(reason.clone()),
                 _ => None,
             };
+            let free = entry.asking == 0 && entry.sent.len() < entry.sent_max;
             let place = match entry.place {
-                ActorPlace::At { process } if entry.asking == 0 && entry.sent.len() < entry.sent_max => Some(process),
+                // Who manages the actor may hear of its death later than we do.
+                ActorPlace::At { process } if free && !self.is_departed(process) => Some(process),
                 _ => None,
             };
             let state = self.tasks.get(&task).map(|t| t.state.clone());
@@ -239,7 +262,8 @@ impl Owner {
 
     /// Ends an actor. What it has keeps its place until the node tells how it ended; what comes later waits for that.
     pub(super) fn kill_actor(&mut self, actor: ActorId, restart: bool, now: Tick, effects: &mut Vec<Effect>) {
-        effects.push(Effect::Node(ToNode::KillActor { actor, restart }));
+        let manager = self.manager(actor);
+        effects.push(Effect::Node(ToNode::KillActor { actor, manager, restart }));
         // An actor that this process never called is asked about after the kill, so the answer is of its end.
         let entry = self.actor(actor, effects);
         // The news of its place may be on the way; it is no place for calls any more.
@@ -268,13 +292,17 @@ impl Owner {
         let references = named.nested.iter().copied().chain(inside).collect();
         let actor = ActorId(task);
         effects.push(Effect::Node(ToNode::CreateActor { spec: named, resolved }));
+        if is_detached(&spec) {
+            // Until it is dead: it lives, and its constructor may run again, also when nobody has a handle.
+            self.hold_actor(actor);
+        }
         let entry = self.actor(actor, effects);
         entry.creation = Some(spec);
         entry.references = references;
         if entry.next_sequence > 0 || !entry.queue.is_empty() {
             // Calls came before the constructor's arguments: the node did not know the actor when we first asked.
             entry.place = ActorPlace::Unknown;
-            effects.push(Effect::Node(ToNode::WatchActor { actor }));
+            effects.push(Effect::Node(ToNode::WatchActor { actor, manager: self.me.node }));
         }
     }
 
@@ -313,10 +341,11 @@ impl Owner {
         &mut self,
         actor: ActorId,
         reason: String,
-        restarting: bool,
+        end: ActorEnd,
         now: Tick,
         effects: &mut Vec<Effect>,
     ) {
+        let restarting = end != ActorEnd::Dies;
         let Some(entry) = self.actors.get_mut(&actor) else { return };
         let unconstructed = entry.creation.is_none() && self.tasks.contains(&actor.0);
         if unconstructed {
@@ -326,8 +355,10 @@ impl Owner {
         }
         let process = match entry.place {
             ActorPlace::At { process } => process,
-            _ => ProcessId::NODE,
+            _ => ProcessId::of_node(self.me.node),
         };
+        let ends = !restarting && !matches!(entry.place, ActorPlace::Dead { .. });
+        let detached = entry.creation.as_deref().is_some_and(is_detached);
         entry.place = if restarting { ActorPlace::Restarting } else { ActorPlace::Dead { reason: reason.clone() } };
         let sent = std::mem::take(&mut entry.sent);
         entry.asking += sent.len() as u32;
@@ -335,9 +366,13 @@ impl Owner {
         let death =
             Arc::new(Death { process, pid: 0, cause, stderr_tail: String::new(), memory_peak_bytes: 0, culprit: None });
         for task in sent {
-            self.ask_about(task, &death, true, effects);
+            // What it moved away from had not begun: this was no failure.
+            self.ask_about(task, &death, end != ActorEnd::Moves, effects);
         }
         self.flush_calls(actor, now, effects);
+        if ends && detached {
+            self.release(actor.object(), effects);
+        }
     }
 
     /// The last handle of an actor of ours is gone: it may end, and its constructor's arguments with it.
@@ -352,4 +387,8 @@ impl Owner {
             effects.push(Effect::Node(ToNode::ReleaseActor { actor }));
         }
     }
+}
+
+fn is_detached(spec: &TaskSpec) -> bool {
+    matches!(&spec.kind, TaskKind::Create(options) if options.detached)
 }

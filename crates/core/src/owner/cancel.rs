@@ -67,7 +67,7 @@ impl Owner {
             }
             TaskState::Constructing => {
                 let actor = crate::id::ActorId(task);
-                effects.push(Effect::Node(ToNode::KillActor { actor, restart: false }));
+                effects.push(Effect::Node(ToNode::KillActor { actor, manager: self.me.node, restart: false }));
             }
         }
     }

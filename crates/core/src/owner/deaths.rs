@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Effect, Owner};
 use crate::failure::Death;
-use crate::id::{ObjectId, TaskId};
+use crate::id::{NodeId, ObjectId, TaskId};
 use crate::message::ToNode;
 use crate::spec::TaskKind;
 use crate::time::Tick;
@@ -21,8 +21,7 @@ impl Owner {
             effects.push(Effect::Node(ToNode::Settled { dead }));
             return;
         }
-        let known = self.departed.entry(dead.slot).or_insert(0);
-        *known = (*known).max(dead.incarnation);
+        self.departed.insert(dead);
         self.lose_worker(&death, effects);
         self.lose_borrower(&death, effects);
         self.lose_owner(&death, effects);
@@ -33,7 +32,7 @@ impl Owner {
     }
 
     /// Tasks that the worker had are asked about. Only the one that ran can have caused the death.
-    fn lose_worker(&mut self, death: &Arc<Death>, effects: &mut Vec<Effect>) {
+    pub(super) fn lose_worker(&mut self, death: &Arc<Death>, effects: &mut Vec<Effect>) {
         for tasks in self.lose_leases(death.process) {
             for (place, task) in tasks.into_iter().enumerate() {
                 let blamed = match death.culprit {
@@ -45,10 +44,16 @@ impl Owner {
         }
     }
 
-    fn lose_borrower(&mut self, death: &Death, effects: &mut Vec<Effect>) {
+    pub(super) fn lose_borrower(&mut self, death: &Death, effects: &mut Vec<Effect>) {
         for object in self.lent_to.remove(&death.process).unwrap_or_default() {
             if let Some(entry) = self.objects.get_mut(&object) {
                 entry.others().lent.remove(&death.process);
+                // It may be inside of what is still on its way to the dead one's node, which keeps that and claims this.
+                let home = self.me.node;
+                if death.process.node != home && entry.owner.is_none() {
+                    let claim = |count| Effect::Node(ToNode::Claim { object, home, count });
+                    effects.extend([claim(1), claim(-1)]);
+                }
                 self.free_if_unused(object, effects);
             }
         }
@@ -73,15 +78,23 @@ impl Owner {
             let count =
                 others.map(|(_, count)| i64::from(*count)).sum::<i64>() + i64::from(entry.grants * u32::from(primary));
             let asked = primary && entry.asked && entry.value.is_none();
-            effects.push(Effect::Node(ToNode::Claim { object, count }));
+            let home = death.process.node;
+            effects.push(Effect::Node(ToNode::Claim { object, home, count }));
             if asked {
-                effects.push(Effect::Node(ToNode::Resolve { object }));
+                effects.push(Effect::Node(ToNode::Resolve { object, home }));
             }
         }
     }
 
     /// The node tells the value of an object: of a dead owner's that we borrow, or of a task that we inherited.
-    pub(super) fn resolved_by_node(&mut self, object: ObjectId, value: Value, now: Tick, effects: &mut Vec<Effect>) {
+    pub(super) fn resolved_by_node(
+        &mut self,
+        object: ObjectId,
+        value: Value,
+        home: NodeId,
+        now: Tick,
+        effects: &mut Vec<Effect>,
+    ) {
         let inherited = |state: &TaskState| matches!(state, TaskState::Inherited | TaskState::Asked);
         let task: TaskId = object.task();
         let ours = self.tasks.get(&task).is_some_and(|entry| inherited(&entry.state));
@@ -90,12 +103,12 @@ impl Owner {
             if value.failure().is_none()
                 && let Some(index) = object.item_index()
             {
-                self.receive_from_node(&value.nested, effects);
+                self.receive_from_node(&value.nested, home, effects);
                 self.item_arrived(task, index, value, now, effects);
             }
             return;
         }
-        self.receive_from_node(&value.nested, effects);
+        self.receive_from_node(&value.nested, home, effects);
         self.set_value(object, value, now, effects);
         if !ours {
             return;

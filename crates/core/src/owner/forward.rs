@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::leases::depth_for;
 use super::tasks::TaskState;
 use super::{Effect, Owner};
-use crate::id::{LeaseId, ProcessId, TaskId};
+use crate::id::{LeaseId, NodeId, ProcessId, TaskId};
 use crate::message::Peer;
 use crate::spec::TaskKind;
 use crate::time::Tick;
@@ -43,6 +43,11 @@ impl Owner {
         let pool = &mut self.pools[pool as usize];
         let depth = pool.depth();
         let Some(entry) = self.tasks.get_mut(&task) else { return false };
+        if entry.spec.attempt > 0 && worker.node != NodeId::ALONE {
+            // Where it ran before counts: it goes the usual way.
+            return false;
+        }
+        entry.sent_to = worker.node;
         let mut spec = Arc::clone(&entry.spec);
         if !pool.is_for(&spec.options) {
             return false;

@@ -5,15 +5,16 @@
 //! not queued behind each other. When a worker falls idle while another still has unstarted tasks, half of those are
 //! taken back.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Effect, Lease, Owner, Pool};
 use crate::failure::Failure;
-use crate::id::{LeaseId, ProcessId, TaskId};
+use crate::id::{LeaseId, NodeId, ProcessId, TaskId};
 use crate::message::{Peer, ToNode};
-use crate::spec::TaskOptions;
+use crate::spec::{NEAR_MAX, Shape, TaskOptions, TaskSpec};
 use crate::time::Tick;
-use crate::value::Value;
+use crate::value::{Body, Location, Value};
 
 use super::tasks::TaskState;
 
@@ -27,6 +28,8 @@ pub const STUCK_US: u64 = 2_000;
 pub const DEPTH_MAX: usize = 512;
 /// Tasks in flight per worker before the first reply tells how long they take.
 const DEPTH_UNKNOWN: usize = 2;
+/// Inputs of fewer bytes than this are no reason to run a task where they are.
+pub const NEAR_BYTES_MIN: u64 = 1 << 20;
 /// An idle lease goes back to the node after this time.
 pub const LEASE_IDLE_US: u64 = 1_000_000;
 /// Leases that one owner asks for at a time, at most; more are asked for as these come.
@@ -42,7 +45,9 @@ impl Lease {
 impl Pool {
     /// Whether a task with these options is of this shape.
     pub(super) fn is_for(&self, options: &TaskOptions) -> bool {
-        self.environment == options.environment && self.resources == options.resources
+        self.shape.environment == options.environment
+            && self.shape.strategy == options.strategy
+            && self.shape.resources == options.resources
     }
 
     pub(super) fn depth(&self) -> usize {
@@ -93,6 +98,15 @@ impl Pool {
     }
 }
 
+/// The node that has most of these bytes.
+fn heaviest(inputs: &[Location]) -> Option<NodeId> {
+    let mut bytes: BTreeMap<NodeId, u64> = BTreeMap::new();
+    for at in inputs {
+        *bytes.entry(at.node).or_default() += at.len;
+    }
+    bytes.into_iter().max_by_key(|(node, bytes)| (*bytes, Reverse(*node))).map(|(node, _)| node)
+}
+
 /// A worker that ends after a few calls hands the rest back: it is not given more than it may run.
 pub(super) fn depth_for(depth: usize, options: &TaskOptions) -> usize {
     if options.calls_max == 0 { depth } else { depth.min(options.calls_max as usize) }
@@ -103,12 +117,20 @@ impl Owner {
     pub(super) fn enqueue(&mut self, task: TaskId, now: Tick, effects: &mut Vec<Effect>) {
         let Some(entry) = self.tasks.get(&task) else { return };
         let options = &entry.spec.options;
-        let pool = match self.pools.iter().position(|p| p.is_for(options)) {
-            Some(pool) => pool,
+        let inputs = self.large_inputs(&entry.spec);
+        let near = heaviest(&inputs);
+        let pool = match self.pools.iter().position(|p| p.near == near && p.is_for(options)) {
+            Some(pool) => {
+                // Who reads most from one node reads much of the same: the last one speaks for all.
+                self.pools[pool].shape.near = inputs;
+                pool
+            }
             None => {
+                let (resources, environment) = (options.resources.clone(), options.environment);
+                let shape = Shape { resources, environment, strategy: options.strategy, near: inputs };
                 self.pools.push(Pool {
-                    resources: options.resources.clone(),
-                    environment: options.environment,
+                    shape,
+                    near,
                     ready: Default::default(),
                     leases: Vec::new(),
                     wanted: 0,
@@ -119,6 +141,26 @@ impl Owner {
         };
         self.pools[pool].ready.push_back(task);
         self.dispatch(pool, now, effects);
+    }
+
+    /// The largest inputs of a task, when they are a reason to run it where they are. Where copies of them are, the node
+    /// knows.
+    fn large_inputs(&self, spec: &TaskSpec) -> Vec<Location> {
+        if self.me.node == NodeId::ALONE || spec.dependencies.is_empty() {
+            return Vec::new();
+        }
+        let stored = spec.dependencies.iter().filter_map(|dependency| match self.value(&dependency.object)?.body {
+            Body::Stored(at) => Some(at),
+            Body::Inline(_) | Body::Failed(_) => None,
+        });
+        let mut inputs: Vec<Location> = stored.collect();
+        if inputs.iter().map(|at| at.len).sum::<u64>() < NEAR_BYTES_MIN {
+            return Vec::new();
+        }
+        inputs.sort_unstable_by_key(|at| (Reverse(at.len), *at));
+        inputs.dedup();
+        inputs.truncate(NEAR_MAX);
+        inputs
     }
 
     /// Sends queued tasks to workers with room, then asks for more leases when tasks are left.
@@ -159,13 +201,8 @@ impl Owner {
             return;
         }
         let depth = p.ready.iter().take(16).filter_map(|t| self.tasks.get(t)).map(|e| e.spec.depth).max();
-        let message = ToNode::WantLeases {
-            pool: pool as u32,
-            resources: p.resources.clone(),
-            environment: p.environment,
-            count: useful,
-            depth: depth.unwrap_or(0),
-        };
+        let message =
+            ToNode::WantLeases { pool: pool as u32, shape: p.shape.clone(), count: useful, depth: depth.unwrap_or(0) };
         self.pools[pool].wanted = useful;
         effects.push(Effect::Node(message));
     }
@@ -209,11 +246,15 @@ impl Owner {
         now: Tick,
         effects: &mut Vec<Effect>,
     ) {
+        self.refused(pool, &Failure::Infeasible { asked, available }, now, effects);
+    }
+
+    /// Tasks of this shape will never get a worker.
+    pub(super) fn refused(&mut self, pool: u32, failure: &Failure, now: Tick, effects: &mut Vec<Effect>) {
         let Some(p) = self.pools.get_mut(pool as usize) else { return };
         p.wanted = 0;
         for task in std::mem::take(&mut p.ready) {
-            let failure = Failure::Infeasible { asked: asked.clone(), available: available.clone() };
-            self.settle(task, Value::failed(failure), now, effects);
+            self.settle(task, Value::failed(failure.clone()), now, effects);
         }
     }
 
@@ -244,9 +285,11 @@ impl Owner {
         let Some(&pool) = self.lease_pool.get(&lease) else { return };
         let pool = pool as usize;
         let p = &mut self.pools[pool];
+        // One away from the inputs was the best for what waited then: the next task, with another input, is asked about anew.
+        let near = p.near.filter(|_| p.ready.is_empty());
         if let Some(l) = p.lease_mut(lease)
-            && l.reclaim
             && l.in_flight.is_empty()
+            && (l.reclaim || near.is_some_and(|near| near != l.worker.node))
         {
             self.drop_lease(pool, lease, effects);
             self.dispatch(pool, now, effects);
@@ -372,8 +415,8 @@ impl Owner {
         let p = &mut self.pools[pool];
         if p.wanted > 0 && p.ready.is_empty() && p.leases.iter().all(|lease| lease.in_flight.len() < 2) {
             p.wanted = 0;
-            let (pool, resources, environment) = (pool as u32, p.resources.clone(), p.environment);
-            effects.push(Effect::Node(ToNode::WantLeases { pool, resources, environment, count: 0, depth: 0 }));
+            let (pool, shape) = (pool as u32, p.shape.clone());
+            effects.push(Effect::Node(ToNode::WantLeases { pool, shape, count: 0, depth: 0 }));
         }
     }
 

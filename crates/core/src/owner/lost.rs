@@ -4,14 +4,33 @@ use std::sync::Arc;
 
 use super::tasks::TaskState;
 use super::{Effect, Owner};
-use crate::failure::{Death, Failure};
+use crate::failure::{Death, DeathCause, Failure};
 use crate::id::{ObjectId, TaskId};
 use crate::message::{Adoption, RequestId, ToNode};
 use crate::spec::TaskKind;
 use crate::time::Tick;
 use crate::value::Value;
 
+/// A task whose worker was ended because memory ran short runs again after this time, doubled by each such failure.
+pub const MEMORY_BACKOFF_US: u64 = 1_000_000;
+/// The time is doubled at most so often.
+pub const MEMORY_BACKOFFS_MAX: u32 = 4;
+
 impl Owner {
+    /// Tasks whose time has come look for a worker.
+    pub(super) fn place_postponed(&mut self, now: Tick, effects: &mut Vec<Effect>) {
+        while let Some(&(due, task)) = self.postponed.first() {
+            if due > now {
+                return;
+            }
+            self.postponed.remove(&(due, task));
+            // It may have been cancelled meanwhile.
+            if self.tasks.get(&task).is_some_and(|entry| entry.state == TaskState::Queued) {
+                self.place(task, now, effects);
+            }
+        }
+    }
+
     /// Asks the node whether a lost attempt had ended before its worker died (OWN-4).
     pub(super) fn ask_about(&mut self, task: TaskId, death: &Arc<Death>, counts: bool, effects: &mut Vec<Effect>) {
         if let Some(entry) = self.tasks.get_mut(&task) {
@@ -53,7 +72,7 @@ impl Owner {
                     self.call_answered(task);
                 }
                 for value in &values {
-                    self.receive_from_node(&value.nested, effects);
+                    self.receive_from_node(&value.nested, self.me.node, effects);
                 }
                 self.complete(task, values, now, effects);
             }
@@ -80,7 +99,9 @@ impl Owner {
         if entry.cancel_deadline.is_some() || self.is_deserted(task) {
             self.settle(task, Value::failed(Failure::Cancelled { task }), now, effects);
         } else if !exhausted {
-            self.run_again(task, counts, now, effects);
+            let short = counts && matches!(death.cause, DeathCause::MemoryPressure { .. });
+            let delay_us = if short { MEMORY_BACKOFF_US << entry.failures.min(MEMORY_BACKOFFS_MAX) } else { 0 };
+            self.run_again(task, counts, delay_us, now, effects);
         } else if let TaskKind::Call { actor, .. } = spec.kind {
             let reason = format!("it died during the call: {death}");
             self.settle(task, Value::failed(Failure::ActorDied { actor, reason }), now, effects);

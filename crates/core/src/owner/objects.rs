@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::{Effect, ObjectEntry, Owner};
 use crate::failure::Failure;
-use crate::id::{ObjectId, ProcessId};
+use crate::id::{NodeId, ObjectId, ProcessId};
 use crate::message::{Peer, ToNode};
 use crate::record::Record;
 use crate::spec::TaskSpec;
@@ -79,18 +79,19 @@ impl Owner {
         let me = self.me;
         for spec in refs {
             if spec.owner == me && self.is_not_ours(&spec.object) {
-                self.borrow_from_node(spec.object, effects);
+                self.borrow_from_node(spec.object, me.node, effects);
                 continue;
             }
-            if spec.owner == ProcessId::NODE {
-                effects.push(Effect::Node(ToNode::ClaimArrived { object: spec.object, lender: from }));
+            let home = spec.owner.node;
+            if spec.owner.is_node() {
+                effects.push(Effect::Node(ToNode::ClaimArrived { object: spec.object, home, lender: from }));
             }
             let entry = self.entry_of(*spec);
             entry.holds += 1;
             // An object that we adopted may still travel under the name of its dead owner: it is ours all the same.
             let Some(owner) = entry.owner else {
-                if spec.owner == ProcessId::NODE {
-                    effects.push(Effect::Node(ToNode::Claim { object: spec.object, count: -1 }));
+                if spec.owner.is_node() {
+                    effects.push(Effect::Node(ToNode::Claim { object: spec.object, home, count: -1 }));
                 } else if spec.owner == me && from == me {
                     // An actor's call to itself: it was lent for the way only.
                     self.change_loan(spec.object, me, -1, effects);
@@ -109,8 +110,8 @@ impl Owner {
                 self.borrowed_from.entry(spec.owner).or_default().insert(spec.object);
             }
             // What comes under the node's name was claimed by its sender.
-            if spec.owner != ProcessId::NODE && self.is_departed(spec.owner) {
-                effects.push(Effect::Node(ToNode::Claim { object: spec.object, count: 1 }));
+            if !spec.owner.is_node() && self.is_departed(spec.owner) {
+                effects.push(Effect::Node(ToNode::Claim { object: spec.object, home, count: 1 }));
             }
         }
     }
@@ -123,20 +124,22 @@ impl Owner {
 
     /// References inside a value that the node told. No owner has granted them to us, and a live one may have freed what
     /// it had lent to a process that died; but the node keeps what is inside the values that it keeps, so it is asked.
-    pub(super) fn receive_from_node(&mut self, refs: &[RefSpec], effects: &mut Vec<Effect>) {
+    pub(super) fn receive_from_node(&mut self, refs: &[RefSpec], home: NodeId, effects: &mut Vec<Effect>) {
         for spec in refs {
             // Nobody has claimed for us what bears the node's name here.
-            let named = spec.owner != ProcessId::NODE;
+            let named = !spec.owner.is_node();
             if named && (self.is_departed(spec.owner) || spec.owner == self.me) {
-                self.receive(std::slice::from_ref(spec), ProcessId::NODE, effects);
+                self.receive(std::slice::from_ref(spec), ProcessId::of_node(home), effects);
             } else {
-                self.borrow_from_node(spec.object, effects);
+                // The node that tells may know that another one keeps it.
+                let home = if named { home } else { spec.owner.node };
+                self.borrow_from_node(spec.object, home, effects);
             }
         }
     }
 
-    fn borrow_from_node(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
-        let node = ProcessId::NODE;
+    fn borrow_from_node(&mut self, object: ObjectId, home: NodeId, effects: &mut Vec<Effect>) {
+        let node = ProcessId::of_node(home);
         let entry =
             self.objects.get_or_insert_with(object, || ObjectEntry { owner: Some(node), ..ObjectEntry::default() });
         entry.holds += 1;
@@ -148,12 +151,12 @@ impl Owner {
                 None => entry.other_grants.push((node, 1)),
             },
         }
-        effects.push(Effect::Node(ToNode::Claim { object, count: 1 }));
+        effects.push(Effect::Node(ToNode::Claim { object, home, count: 1 }));
     }
 
     /// Whether an object under our name is none of ours any more: freed, and perhaps borrowed back from the node.
     fn is_not_ours(&self, object: &ObjectId) -> bool {
-        self.objects.get(object).is_none_or(|entry| entry.owner == Some(ProcessId::NODE))
+        self.objects.get(object).is_none_or(|entry| entry.owner.is_some_and(ProcessId::is_node))
     }
 
     /// This process becomes the owner of an object that it may have borrowed so far: grants of it go back.
@@ -182,7 +185,8 @@ impl Owner {
                 continue;
             }
             if self.is_departed(owner) {
-                effects.push(Effect::Node(ToNode::Claim { object, count: -i64::from(count) }));
+                let home = owner.node;
+                effects.push(Effect::Node(ToNode::Claim { object, home, count: -i64::from(count) }));
             } else {
                 effects.push(Effect::Send { to: owner, message: Peer::GiveBack { object, count } });
             }
@@ -216,9 +220,12 @@ impl Owner {
         let mut grantors = grantors.filter(|from| granted(*from));
         match grantors.clone().find(|from| !self.is_departed(*from)) {
             Some(live) => live,
-            None if grantors.next().is_some() || self.is_departed(spec.owner) => ProcessId::NODE,
-            // A handle that nobody granted, such as a named actor's.
-            None => spec.owner,
+            // A handle that nobody granted, such as a named actor's, keeps its name while its owner lives.
+            None => match grantors.next() {
+                Some(departed) => ProcessId::of_node(departed.node),
+                None if self.is_departed(spec.owner) => ProcessId::of_node(spec.owner.node),
+                None => spec.owner,
+            },
         }
     }
 
@@ -237,8 +244,9 @@ impl Owner {
                     *entry.others().lent.entry(to).or_insert(0) += 1;
                     self.lent_to.entry(to).or_default().insert(spec.object);
                 }
-            } else if spec.owner == ProcessId::NODE {
-                effects.push(Effect::Node(ToNode::ClaimFor { object: spec.object, holder: to }));
+            } else if spec.owner.is_node() {
+                let home = spec.owner.node;
+                effects.push(Effect::Node(ToNode::ClaimFor { object: spec.object, home, holder: to }));
             } else if spec.owner != to && !self.is_departed(spec.owner) {
                 let message = Peer::Lent { object: spec.object, borrower: to, count: 1 };
                 effects.push(Effect::Send { to: spec.owner, message });
@@ -383,7 +391,7 @@ impl Owner {
         }
         entry.asked = true;
         if self.is_departed(owner) {
-            effects.push(Effect::Node(ToNode::Resolve { object }));
+            effects.push(Effect::Node(ToNode::Resolve { object, home: owner.node }));
         } else {
             effects.push(Effect::Send { to: owner, message: Peer::Resolve { object } });
         }
@@ -425,7 +433,7 @@ impl Owner {
     ) {
         if matches!(value.failure(), Some(Failure::ObjectLost { .. })) {
             // Freed by its owner; the node may keep it for the sake of a value that contains it.
-            effects.push(Effect::Node(ToNode::Resolve { object }));
+            effects.push(Effect::Node(ToNode::Resolve { object, home: peer.node }));
             return;
         }
         self.receive(&value.nested, peer, effects);

@@ -62,7 +62,7 @@ impl Owner {
             }
         }
         for (index, value) in found {
-            self.receive_from_node(&value.nested, effects);
+            self.receive_from_node(&value.nested, self.me.node, effects);
             self.item_arrived(task, index, value, now, effects);
         }
     }
@@ -77,7 +77,7 @@ impl Owner {
         effects: &mut Vec<Effect>,
     ) {
         let Some(task) = self.questions.get(&request).map(|question| question.task) else { return };
-        self.receive_from_node(&value.nested, effects);
+        self.receive_from_node(&value.nested, self.me.node, effects);
         self.item_arrived(task, index, value, now, effects);
     }
 
@@ -141,7 +141,7 @@ impl Owner {
         }
         entry.grants = 1;
         effects.push(if self.is_departed(owner) {
-            Effect::Node(ToNode::Claim { object, count: 1 })
+            Effect::Node(ToNode::Claim { object, home: owner.node, count: 1 })
         } else {
             Effect::Send { to: owner, message: Peer::Lent { object, borrower, count: 1 } }
         });

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::{Effect, Owner, TaskEntry};
 use crate::failure::{Death, DeathCause, Failure};
-use crate::id::{LeaseId, ObjectId, ProcessId, TaskId};
+use crate::id::{LeaseId, NodeId, ObjectId, ProcessId, TaskId};
+use crate::lane::THREAD_LANES_BITS;
 use crate::message::Peer;
 use crate::record::Record;
 use crate::spec::{TaskKind, TaskSpec};
@@ -56,7 +57,17 @@ impl Owner {
         self.waiting += usize::from(missing > 0);
         let id = spec.id;
         let call = matches!(spec.kind, TaskKind::Call { .. });
-        self.tasks.insert(id, TaskEntry { spec, state, failures: 0, cancel_deadline: None, cancels_children: false });
+        self.tasks.insert(
+            id,
+            TaskEntry {
+                spec,
+                state,
+                failures: 0,
+                sent_to: NodeId::ALONE,
+                cancel_deadline: None,
+                cancels_children: false,
+            },
+        );
         if call {
             self.queue_call(id, missing, now, effects);
         } else if missing == 0 {
@@ -76,7 +87,7 @@ impl Owner {
     ) {
         if let TaskKind::Call { caller, .. } = &mut spec.kind {
             // Not called in our name: it gets a number among our calls when it has to be called again.
-            *caller = ProcessId::NODE;
+            *caller = ProcessId::of_node(self.me.node);
         }
         let spec = Arc::new(spec);
         let id = spec.id;
@@ -90,10 +101,20 @@ impl Owner {
             TaskKind::Call { actor, .. } => self.hold_actor(actor),
         }
         let state = TaskState::Inherited;
-        self.tasks.insert(id, TaskEntry { spec, state, failures: 0, cancel_deadline: None, cancels_children: false });
+        self.tasks.insert(
+            id,
+            TaskEntry {
+                spec,
+                state,
+                failures: 0,
+                sent_to: NodeId::ALONE,
+                cancel_deadline: None,
+                cancels_children: false,
+            },
+        );
         if let Some(values) = values {
             for value in &values {
-                self.receive_from_node(&value.nested, effects);
+                self.receive_from_node(&value.nested, self.me.node, effects);
             }
             self.complete(id, values, now, effects);
         } else {
@@ -187,8 +208,21 @@ impl Owner {
         spec.dependencies.iter().filter_map(|d| self.value(&d.object).cloned()).collect()
     }
 
+    /// What a task that runs again makes has the names of the first run only where that run's records are: a node can
+    /// tell it what exists there, and only there.
+    pub(super) fn choose_lane(&mut self, task: TaskId, to: ProcessId) {
+        let Some(entry) = self.tasks.get_mut(&task).filter(|_| to.node != NodeId::ALONE) else { return };
+        // Only here the ledger knows that it may run again, and keeps what it has made and freed.
+        if entry.spec.attempt > 0 && (entry.sent_to != to.node || to.node != self.me.node) {
+            let spec = Arc::make_mut(&mut entry.spec);
+            spec.lane = spec.attempt << THREAD_LANES_BITS;
+        }
+        entry.sent_to = to.node;
+    }
+
     /// Hands a task to a process: lends the references and sends.
     pub(super) fn send_task(&mut self, task: TaskId, lease: LeaseId, to: ProcessId, effects: &mut Vec<Effect>) {
+        self.choose_lane(task, to);
         let Some(entry) = self.tasks.get(&task) else { return };
         let mut spec = Arc::clone(&entry.spec);
         let mut resolved = self.resolved_arguments(&spec);
@@ -229,7 +263,7 @@ impl Owner {
             for value in &values {
                 self.release_all(&value.nested, effects);
             }
-            self.run_again(task, true, now, effects);
+            self.run_again(task, true, 0, now, effects);
         }
         match (lease, actor) {
             (Some(lease), _) => self.lease_free(lease, now, effects),
@@ -249,8 +283,15 @@ impl Owner {
             && values.iter().any(|value| value.failure().is_some_and(|f| f.matches(&options.retry_on)))
     }
 
-    /// A new attempt of a task, recorded before it leaves.
-    pub(super) fn run_again(&mut self, task: TaskId, counts: bool, now: Tick, effects: &mut Vec<Effect>) {
+    /// A new attempt of a task, recorded before it leaves; a task finds a worker after `delay_us`.
+    pub(super) fn run_again(
+        &mut self,
+        task: TaskId,
+        counts: bool,
+        delay_us: u64,
+        now: Tick,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(entry) = self.tasks.get_mut(&task) else { return };
         entry.failures += u32::from(counts);
         let spec = Arc::make_mut(&mut entry.spec);
@@ -270,6 +311,7 @@ impl Owner {
         effects.push(Effect::Record(Record::Submitted { at: now, spec }));
         match call {
             Some(actor) => self.requeue_call(actor, task),
+            None if delay_us > 0 => drop(self.postponed.insert((now.plus_us(delay_us), task))),
             None => self.place(task, now, effects),
         }
     }

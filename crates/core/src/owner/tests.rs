@@ -7,6 +7,7 @@ mod calls;
 mod cancel;
 mod deaths;
 mod forward;
+mod groups;
 mod leases;
 mod objects;
 mod streams;
@@ -22,8 +23,8 @@ use crate::resources::{Amount, Resources};
 use crate::spec::{ActorOptions, TaskKind, TaskOptions};
 
 const ME: ProcessId = ProcessId::DRIVER;
-const W1: ProcessId = ProcessId { slot: 2, incarnation: 1 };
-const W2: ProcessId = ProcessId { slot: 3, incarnation: 1 };
+const W1: ProcessId = ProcessId { node: crate::id::NodeId::ALONE, slot: 2, incarnation: 1 };
+const W2: ProcessId = ProcessId { node: crate::id::NodeId::ALONE, slot: 3, incarnation: 1 };
 const L1: LeaseId = LeaseId(1);
 const L2: LeaseId = LeaseId(2);
 /// The first question that an owner asks.
@@ -72,6 +73,7 @@ impl Bench {
             function: FunctionKey::of("work"),
             digest: 7,
             attempt: 0,
+            lane: 0,
             depth: 1,
             returns: 1,
             kind,
@@ -181,7 +183,12 @@ fn say(to: ProcessId, message: Peer) -> Effect {
 
 fn want(count: u32, depth: u32) -> Effect {
     let resources = Resources::cpus(Amount::whole(1));
-    Effect::Node(ToNode::WantLeases { pool: 0, resources, environment: 0, count, depth })
+    Effect::Node(ToNode::WantLeases {
+        pool: 0,
+        shape: crate::spec::Shape { resources, ..Default::default() },
+        count,
+        depth,
+    })
 }
 
 fn freed(object: ObjectId) -> Effect {

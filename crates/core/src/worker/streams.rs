@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Effect, RefsMoved, Worker, departed};
+use super::{Effect, RefsMoved, Worker};
 use crate::failure::Failure;
 use crate::id::{ObjectId, ProcessId, TaskId};
 use crate::message::Peer;
@@ -100,7 +100,7 @@ impl Worker {
         yielding.bytes += size;
         yielding.settle();
         effects.push(Effect::Record(Record::Yielded { task, attempt, index, value: value.clone() }));
-        if departed(&self.departed, to) {
+        if self.departed.contains(to) {
             return;
         }
         let refers = !value.nested.is_empty();

@@ -13,7 +13,7 @@ use crate::resources::{Amount, Resources};
 use crate::spec::{ActorOptions, TaskOptions};
 
 const OWNER: ProcessId = ProcessId::DRIVER;
-const OTHER: ProcessId = ProcessId { slot: 5, incarnation: 2 };
+const OTHER: ProcessId = ProcessId { node: crate::id::NodeId::ALONE, slot: 5, incarnation: 2 };
 const LEASE: LeaseId = LeaseId(4);
 
 struct Bench {
@@ -92,6 +92,7 @@ impl Bench {
             function: FunctionKey::of("work"),
             digest: 7,
             attempt: 0,
+            lane: 0,
             depth: 1,
             returns: 1,
             kind,
@@ -354,6 +355,19 @@ fn a_retiring_actor_finishes_its_calls_and_exits() {
     assert!(!effects.contains(&Effect::Exit));
     let effects = bench.finish(ACTOR_SEAT, &second, value(1));
     assert_eq!(effects.last(), Some(&Effect::Exit));
+}
+
+#[test]
+fn an_actor_that_moves_finishes_the_call_that_runs_and_begins_no_other() {
+    let (mut bench, actor) = Bench::hosting();
+    let calls: Vec<_> = (0..3).map(|sequence| bench.call(actor, OWNER, sequence)).collect();
+    bench.run(OWNER, ACTOR_SEAT, &calls[0]);
+    bench.run(OWNER, ACTOR_SEAT, &calls[1]);
+    assert_eq!(bench.node(FromNode::Move), []);
+    assert_eq!(bench.run(OWNER, ACTOR_SEAT, &calls[2]), []);
+    let effects = bench.finish(ACTOR_SEAT, &calls[0], value(1));
+    assert_eq!(effects.last(), Some(&Effect::Exit));
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Execute(_))), "{effects:?}");
 }
 
 #[test]

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bireme_core::failure::{Death, DeathCause, Failure};
-use bireme_core::id::{ActorId, FunctionKey, LeaseId, ObjectId, ProcessId, TaskId};
-use bireme_core::ledger::snapshot::ResourcesRow;
+use bireme_core::id::{ActorId, FunctionKey, GroupId, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
+use bireme_core::ledger::snapshot::{GroupRow, GroupStage, NodeRow, ResourcesRow};
 use bireme_core::message::{Adoption, FromNode, Peer, ToNode};
 use bireme_core::record::Record;
 use bireme_core::resources::{Amount, Resources};
-use bireme_core::spec::{ActorOptions, TaskKind, TaskOptions, TaskSpec};
+use bireme_core::spec::{ActorOptions, GroupStrategy, Strategy, TaskKind, TaskOptions, TaskSpec};
 use bireme_core::stream::Stream;
 use bireme_core::time::Tick;
 use bireme_core::value::{Body, Location, RefSpec, Value};
@@ -62,7 +62,7 @@ impl Draw {
     }
 
     fn process(&mut self) -> ProcessId {
-        ProcessId { slot: self.small(), incarnation: self.small() }
+        ProcessId { node: NodeId(self.small()), slot: self.small(), incarnation: self.small() }
     }
 
     fn object(&mut self) -> ObjectId {
@@ -75,7 +75,13 @@ impl Draw {
     }
 
     fn location(&mut self) -> Location {
-        Location { entry: self.small(), generation: self.small(), offset: self.number(), len: self.number() }
+        Location {
+            node: NodeId(self.small()),
+            entry: self.small(),
+            generation: self.small(),
+            offset: self.number(),
+            len: self.number(),
+        }
     }
 
     fn resources(&mut self) -> Resources {
@@ -88,7 +94,9 @@ impl Draw {
     }
 
     fn death(&mut self) -> Death {
-        let cause = match self.below(6) {
+        let cause = match self.below(8) {
+            7 => DeathCause::MemoryPressure { used: self.number(), limit: self.number(), node_used: self.number() },
+            6 => DeathCause::NodeDied(self.text()),
             0 => DeathCause::Exited(self.number() as i32),
             1 => DeathCause::Signalled(9),
             2 => DeathCause::OutOfMemory,
@@ -110,7 +118,9 @@ impl Draw {
     fn failure(&mut self) -> Failure {
         let task = self.task_id();
         let (name, message) = (self.text(), self.text());
-        match self.below(14) {
+        match self.below(16) {
+            14 => Failure::GroupUnplaceable { group: GroupId(task), reason: message },
+            15 => Failure::GroupRemoved { group: GroupId(task), reason: message },
             12 => Failure::NameTaken { name, holder: ActorId(task) },
             13 => Failure::StreamEnded { task, items: self.small() },
             0 => Failure::Returned { task, name, type_name: self.text(), message },
@@ -137,12 +147,63 @@ impl Draw {
         Value { body, nested: self.list(3, Self::reference) }
     }
 
+    fn strategy(&mut self) -> Strategy {
+        match self.below(4) {
+            0 => Strategy::Spread,
+            1 => Strategy::Node { node: NodeId(self.small()), soft: self.flag() },
+            2 => Strategy::Group { group: self.group(), bundle: self.flag().then(|| self.small()) },
+            _ => Strategy::Default,
+        }
+    }
+
+    fn group(&mut self) -> GroupId {
+        GroupId(self.task_id())
+    }
+
+    fn group_row(&mut self) -> GroupRow {
+        let stage = match self.below(4) {
+            0 => GroupStage::Waiting(self.text()),
+            1 => GroupStage::Placed,
+            2 => GroupStage::Failed(self.text()),
+            _ => GroupStage::Removed,
+        };
+        GroupRow {
+            group: self.group(),
+            name: self.flag().then(|| self.text()),
+            strategy: GroupStrategy::ALL[self.below(4) as usize],
+            bundles: self.list(3, |draw| (draw.resources(), draw.flag().then(|| NodeId(draw.small())))),
+            stage,
+            detached: self.flag(),
+            creator: self.process(),
+        }
+    }
+
+    fn node_row(&mut self) -> NodeRow {
+        NodeRow {
+            node: NodeId(self.small()),
+            address: self.text(),
+            hostname: self.text(),
+            role: self.text(),
+            alive: self.flag(),
+            draining: self.flag(),
+            reason: self.flag().then(|| self.text()),
+            total: self.resources(),
+            free: self.resources(),
+            labels: self.list(2, |draw| (draw.text(), draw.text())).into_iter().collect(),
+        }
+    }
+
     pub fn spec(&mut self) -> TaskSpec {
         let kind = match self.below(3) {
             0 => TaskKind::Plain,
             1 => {
                 let name = self.flag().then(|| self.text());
-                TaskKind::Create(ActorOptions { name, restarts_max: self.small(), concurrency_max: self.small() })
+                TaskKind::Create(ActorOptions {
+                    name,
+                    restarts_max: self.small(),
+                    concurrency_max: self.small(),
+                    detached: self.small().is_multiple_of(2),
+                })
             }
             _ => TaskKind::Call { actor: ActorId(self.task_id()), caller: self.process(), sequence: self.number() },
         };
@@ -153,6 +214,8 @@ impl Draw {
             retry_on: self.list(2, Self::text),
             environment: if self.flag() { self.number() } else { 0 },
             calls_max: if self.flag() { self.small() } else { 0 },
+            strategy: self.strategy(),
+            captures: self.flag(),
         };
         TaskSpec {
             id: self.task_id(),
@@ -160,6 +223,7 @@ impl Draw {
             function: FunctionKey(self.number()),
             digest: self.number(),
             attempt: self.small(),
+            lane: self.small(),
             depth: self.small(),
             returns: self.below(10_001) as u32,
             kind,
@@ -215,31 +279,45 @@ impl Draw {
         let (lease, request, object) = (LeaseId(self.number()), self.number(), self.object());
         let (task, process) = (self.task_id(), self.process());
         let actor = ActorId(task);
-        match self.below(30) {
+        match self.below(36) {
+            30 => ToNode::QueryNodes { request },
+            31 => ToNode::CreateGroup {
+                group: self.group(),
+                name: self.flag().then(|| self.text()),
+                strategy: GroupStrategy::ALL[self.below(4) as usize],
+                bundles: self.list(3, Self::resources),
+                detached: self.flag(),
+            },
+            32 => ToNode::RemoveGroup { group: self.group() },
+            33 => ToNode::FindGroup { request, name: self.text() },
+            34 => ToNode::QueryGroups { request },
+            35 => ToNode::WatchGroup { group: self.group() },
             29 => ToNode::Spent,
             28 => ToNode::QueryNames { request },
             27 => ToNode::QueryResources { request },
             26 => ToNode::Flushed { dead: process },
-            25 => ToNode::ClaimArrived { object, lender: process },
-            24 => ToNode::ClaimFor { object, holder: process },
+            25 => ToNode::ClaimArrived { object, home: process.node, lender: process },
+            24 => ToNode::ClaimFor { object, home: process.node, holder: process },
             0 => ToNode::Hello,
             1 => {
                 let (pool, count, depth) = (self.small(), self.small(), self.small());
-                ToNode::WantLeases { pool, resources: self.resources(), environment: self.number(), count, depth }
+                let (resources, environment) = (self.resources(), self.number());
+                let shape = bireme_core::spec::Shape { resources, environment, ..Default::default() };
+                ToNode::WantLeases { pool, shape, count, depth }
             }
             2 => ToNode::ReturnLease { lease },
             3 => ToNode::Blocked { lease },
             4 => ToNode::Unblocked { lease },
             5 => ToNode::CreateActor { spec: Arc::new(self.spec()), resolved: self.list(3, Self::value) },
             6 => ToNode::ActorConstructed { actor, value: self.value() },
-            7 => ToNode::WatchActor { actor },
+            7 => ToNode::WatchActor { actor, manager: process.node },
             8 => ToNode::ReleaseActor { actor },
-            9 => ToNode::KillActor { actor, restart: self.flag() },
+            9 => ToNode::KillActor { actor, manager: process.node, restart: self.flag() },
             10 => ToNode::FindActor { request, name: self.text() },
             11 => ToNode::Adopt { request, object, digest: self.number(), items: self.small() },
             12 => ToNode::Connect { peer: process },
-            13 => ToNode::Resolve { object },
-            14 => ToNode::Claim { object, count: self.number() as i64 },
+            13 => ToNode::Resolve { object, home: process.node },
+            14 => ToNode::Claim { object, home: process.node, count: self.number() as i64 },
             15 => ToNode::Settled { dead: process },
             16 => ToNode::KillWorker { worker: process, task },
             17 => ToNode::PeerCorrupt { peer: process, reason: self.text() },
@@ -256,7 +334,16 @@ impl Draw {
         let (lease, request, pool) = (LeaseId(self.number()), self.number(), self.small());
         let (actor, process, object) = (ActorId(self.task_id()), self.process(), self.object());
         let (reason, incarnation) = (self.text(), self.small());
-        match self.below(22) {
+        match self.below(27) {
+            22 => FromNode::Nodes { request, rows: self.list(3, Self::node_row) },
+            23 => FromNode::Refused { pool, failure: Box::new(self.failure()) },
+            24 => {
+                let nodes = self.list(3, |draw| NodeId(draw.small()));
+                let result = if self.flag() { Ok(nodes) } else { Err(Box::new(self.failure())) };
+                FromNode::GroupPlaced { group: self.group(), result }
+            }
+            25 => FromNode::GroupFound { request, found: self.flag().then(|| self.group_row()) },
+            26 => FromNode::Groups { request, rows: self.list(3, Self::group_row) },
             21 => FromNode::ItemFound { request, index: self.small(), value: self.value() },
             20 => FromNode::Names { request, names: self.list(3, Self::text) },
             19 => {
@@ -283,7 +370,7 @@ impl Draw {
             }
             7 => FromNode::ActorCreated { actor, value: self.value() },
             8 => FromNode::ActorAt { actor, process, incarnation, concurrency_max: self.small() },
-            9 => FromNode::ActorRestarting { actor, reason },
+            9 => FromNode::ActorRestarting { actor, reason, moved: self.flag() },
             10 => FromNode::ActorDead { actor, reason },
             11 => FromNode::Retire,
             12 => {
@@ -299,7 +386,7 @@ impl Draw {
                 };
                 FromNode::Adopted { request, adoption, attempt: self.small() }
             }
-            14 => FromNode::Resolved { object, value: self.value() },
+            14 => FromNode::Resolved { object, value: self.value(), home: process.node },
             15 => {
                 let created = if self.flag() { Ok((self.location(), self.flag())) } else { Err(reason) };
                 FromNode::ObjectCreated { request, created }

@@ -1,4 +1,7 @@
 use super::*;
+use crate::failure::Failure;
+use crate::message::Between;
+use crate::schedule::{Load, Row};
 
 fn create(f: &mut Fixture, spec: &Arc<TaskSpec>) -> Vec<Effect> {
     f.submit(DRIVER, spec);
@@ -21,7 +24,7 @@ fn alive(f: &mut Fixture, spec: &Arc<TaskSpec>) {
 }
 
 fn watch(f: &mut Fixture, spec: &TaskSpec) -> Vec<Effect> {
-    f.ask(DRIVER, ToNode::WatchActor { actor: actor_of(spec) })
+    f.ask(DRIVER, ToNode::WatchActor { actor: actor_of(spec), manager: crate::id::NodeId::ALONE })
 }
 
 fn dead(spec: &TaskSpec, reason: &str) -> Effect {
@@ -104,7 +107,7 @@ fn a_name_belongs_to_one_actor_until_that_is_dead() {
     assert_eq!(watch(&mut f, &second), [dead(&second, &taken.to_string())], "its callers hear why");
     assert_eq!(f.ask(DRIVER, ToNode::QueryNames { request: 6 }), [names(6, &["store"])]);
     f.hello(W2);
-    f.ask(DRIVER, ToNode::KillActor { actor: actor_of(&first), restart: false });
+    f.ask(DRIVER, ToNode::KillActor { actor: actor_of(&first), manager: crate::id::NodeId::ALONE, restart: false });
     f.exit(W2);
     assert_eq!(f.ask(DRIVER, find), [], "an actor of this name may be in another ring");
     f.step(Event::Passed);
@@ -132,7 +135,7 @@ fn a_death_restarts_the_actor_while_restarts_are_left() {
     let reason = "worker-2.1 (pid 102) killed by signal 9 (SIGKILL)".to_string();
     let expected = [
         to(DRIVER, died(W2, DeathCause::Signalled(9))),
-        to(DRIVER, FromNode::ActorRestarting { actor, reason }),
+        to(DRIVER, FromNode::ActorRestarting { actor, reason, moved: false }),
         Effect::Spawn(W3),
     ];
     assert_eq!(effects, expected);
@@ -161,7 +164,7 @@ fn killing_is_final_unless_a_restart_is_asked_for() {
     for (restart, restarted) in [(true, true), (false, false)] {
         let mut f = Fixture::new(1);
         let spec = actor_spec(1, None, 1);
-        let kill = ToNode::KillActor { actor: actor_of(&spec), restart };
+        let kill = ToNode::KillActor { actor: actor_of(&spec), manager: crate::id::NodeId::ALONE, restart };
         alive(&mut f, &spec);
         watch(&mut f, &spec);
         assert_eq!(f.ask(DRIVER, kill.clone()), [Effect::Kill(W2)]);
@@ -180,7 +183,10 @@ fn killing_is_final_unless_a_restart_is_asked_for() {
 fn killing_or_watching_an_unknown_actor_is_defined() {
     let mut f = Fixture::new(1);
     let spec = actor_spec(1, None, 1);
-    assert_eq!(f.ask(DRIVER, ToNode::KillActor { actor: actor_of(&spec), restart: false }), []);
+    assert_eq!(
+        f.ask(DRIVER, ToNode::KillActor { actor: actor_of(&spec), manager: crate::id::NodeId::ALONE, restart: false }),
+        []
+    );
     assert_eq!(watch(&mut f, &spec), [], "its creation may be in another ring");
     assert_eq!(f.step(Event::Passed), []);
     assert_eq!(f.step(Event::Passed), [dead(&spec, "unknown actor")]);
@@ -275,4 +281,44 @@ fn actors_end_with_their_owner() {
     assert_eq!(f.settle(DRIVER, W2), [Effect::CloseProcess(W2), Effect::Kill(W3)]);
     f.exit(W3);
     assert_eq!(watch(&mut f, &create), [dead(&create, "its owner worker-2.1 died")]);
+}
+
+#[test]
+fn an_actor_that_a_node_refused_is_placed_once_when_that_node_dies() {
+    let mut f = Fixture::with(NodeConfig { id: NodeId::HEAD, prestart: 0, ..NodeConfig::for_machine(cpus(1.0)) });
+    let (first, second) = (NodeId(2), NodeId(3));
+    for node in [first, second] {
+        f.step(Event::NodeJoined { node, total: cpus(2.0) });
+    }
+    let driver = ProcessId::first_driver(NodeId::HEAD);
+    let spec = spec(root(driver), 1, TaskKind::Create(ActorOptions::default()), cpus(2.0));
+    let actor = actor_of(&spec);
+    let hosted = |effects: &[Effect]| {
+        let asked = |effect: &Effect| matches!(effect, Effect::Tell { message: Between::Host { .. }, .. });
+        effects.iter().filter(|effect| asked(effect)).count()
+    };
+    let record = Record::Submitted { at: f.now, spec: Arc::clone(&spec) };
+    f.step(Event::Recorded { process: driver, record });
+    let request = ToNode::CreateActor { spec, resolved: vec![] };
+    let mut effects = f.step(Event::Requested { process: driver, request });
+    assert_eq!(hosted(&effects), 1, "{effects:?}");
+    // Both refuse it: what they have is taken by others.
+    let mut last = first;
+    for _ in 0..2 {
+        let asked = effects.iter().find_map(|effect| match effect {
+            Effect::Tell { node, message: Between::Host { .. } } => Some(*node),
+            _ => None,
+        });
+        let Some(from) = asked else { break };
+        last = from;
+        let failure = Failure::Infeasible { asked: "2 CPUs".into(), available: "nothing".into() };
+        let message = Between::Unhosted { actor, incarnation: 0, failure };
+        effects = f.step(Event::Heard { from, message });
+    }
+    let left = if last == first { second } else { first };
+    let mut places = hosted(&f.step(Event::NodeDied { node: last, reason: "it left".into() }));
+    let row = Row { node: left, age_us: 0, load: Load::idle(cpus(2.0)) };
+    places += hosted(&f.step(Event::Loads(vec![row.clone()])));
+    places += hosted(&f.step(Event::Loads(vec![row])));
+    assert_eq!(places, 1);
 }

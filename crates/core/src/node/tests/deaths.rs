@@ -3,14 +3,14 @@ use crate::failure::Failure;
 use crate::message::Adoption;
 use crate::value::{Body, Location};
 
-const AT: Location = Location { entry: 4, generation: 1, offset: 0, len: 1 << 20 };
+const AT: Location = Location { node: crate::id::NodeId::ALONE, entry: 4, generation: 1, offset: 0, len: 1 << 20 };
 
 fn stored() -> Value {
     Value { body: Body::Stored(AT), nested: Vec::new() }
 }
 
 fn resolved(process: ProcessId, object: ObjectId, value: Value) -> Effect {
-    to(process, FromNode::Resolved { object, value })
+    to(process, FromNode::Resolved { object, value, home: crate::id::NodeId::ALONE })
 }
 
 /// The answer about something that was recorded with attempt 0.
@@ -148,12 +148,12 @@ fn what_is_inside_a_kept_value_is_kept_as_long() {
     let nested = vec![crate::value::RefSpec { object: inner, owner: W2 }];
     f.record(W2, Record::Put { object: outer, digest: 8, value: Value { nested, ..Value::inline(vec![1]) } });
     f.exit(W2);
-    f.ask(W3, ToNode::Claim { object: outer, count: 1 });
+    f.ask(W3, ToNode::Claim { object: outer, count: 1, home: crate::id::NodeId::ALONE });
     f.settle(W3, W2);
     f.settle(DRIVER, W2);
     f.record(DRIVER, Record::Settled { task: family.parent.id, value: Value::failed(Failure::ShutDown) });
     assert!(f.node.ledger.knows(inner), "who reads the outer may ask for the inner");
-    f.ask(W3, ToNode::Claim { object: outer, count: -1 });
+    f.ask(W3, ToNode::Claim { object: outer, count: -1, home: crate::id::NodeId::ALONE });
     assert_eq!(passes(f), [Effect::FreeStored(AT)]);
     assert!(!f.node.ledger.knows(inner) && !f.node.ledger.knows(outer));
 }
@@ -216,8 +216,11 @@ fn another_digest_or_a_live_owner_is_something_different_and_the_unknown_is_new(
     adopt(f, W3, result(&family.parent));
     assert_eq!(passes(f), [adopted(W3, Adoption::Different)], "the driver owns it and lives");
     adopt(f, W3, result(&plain(root(W2), 77)));
-    let new = FromNode::Adopted { request: 1, adoption: Adoption::New, attempt: 0 };
-    assert_eq!(passes(f), [to(W3, new)]);
+    assert_eq!(
+        passes(f),
+        [adopted(W3, Adoption::New)],
+        "it may have run and left nothing, so it asks for what it makes"
+    );
 }
 
 #[test]
@@ -265,18 +268,25 @@ fn borrowers_of_a_dead_owner_s_object_read_on_and_the_last_claim_frees_it() {
     let f = &mut family.f;
     f.record(W2, Record::Put { object, digest: 7, value: stored() });
     f.exit(W2);
-    f.ask(W3, ToNode::Claim { object, count: 2 });
+    f.ask(W3, ToNode::Claim { object, count: 2, home: crate::id::NodeId::ALONE });
     f.settle(W3, W2);
     f.settle(DRIVER, W2);
-    assert_eq!(f.ask(W3, ToNode::Resolve { object }), [resolved(W3, object, stored())]);
-    f.ask(W3, ToNode::Claim { object, count: -1 });
+    assert_eq!(f.ask(W3, ToNode::Resolve { object, home: crate::id::NodeId::ALONE }), [resolved(W3, object, stored())]);
+    f.ask(W3, ToNode::Claim { object, count: -1, home: crate::id::NodeId::ALONE });
     f.finish(W3, family.parent.id, Value::inline(vec![]));
     assert!(f.node.ledger.knows(object), "claimed");
-    assert_eq!(f.ask(W3, ToNode::Claim { object, count: -1 }), [], "another claim may be in a ring");
+    assert_eq!(
+        f.ask(W3, ToNode::Claim { object, count: -1, home: crate::id::NodeId::ALONE }),
+        [],
+        "another claim may be in a ring"
+    );
     assert_eq!(passes(f), [Effect::FreeStored(AT)]);
     assert!(!f.node.ledger.knows(object));
     let lost = Failure::ObjectLost { object, reason: "its owner is dead and the node has no record of it".into() };
-    assert_eq!(f.ask(W3, ToNode::Resolve { object }), [resolved(W3, object, Value::failed(lost))]);
+    assert_eq!(
+        f.ask(W3, ToNode::Resolve { object, home: crate::id::NodeId::ALONE }),
+        [resolved(W3, object, Value::failed(lost))]
+    );
 }
 
 #[test]
@@ -297,15 +307,18 @@ fn a_claimed_object_outlives_the_count_of_the_owner_that_adopted_it() {
     let f = &mut family.f;
     f.record(W2, Record::Put { object, digest: 7, value: stored() });
     f.exit(W2);
-    f.ask(DRIVER, ToNode::Claim { object, count: 1 });
+    f.ask(DRIVER, ToNode::Claim { object, count: 1, home: crate::id::NodeId::ALONE });
     f.settle(DRIVER, W2);
     f.settle(W3, W2);
     adopt(f, W3, object);
     passes(f);
     f.record(W3, Record::Freed { object });
     assert_eq!(f.ask(W3, ToNode::FreeObject { at: AT }), [], "not while the driver holds it");
-    assert_eq!(f.ask(DRIVER, ToNode::Resolve { object }), [resolved(DRIVER, object, stored())]);
-    f.ask(DRIVER, ToNode::Claim { object, count: -1 });
+    assert_eq!(
+        f.ask(DRIVER, ToNode::Resolve { object, home: crate::id::NodeId::ALONE }),
+        [resolved(DRIVER, object, stored())]
+    );
+    f.ask(DRIVER, ToNode::Claim { object, count: -1, home: crate::id::NodeId::ALONE });
     assert_eq!(passes(f), [Effect::FreeStored(AT)]);
 }
 
@@ -316,7 +329,7 @@ fn a_process_s_death_clears_its_claims() {
     let f = &mut family.f;
     f.record(W2, Record::Put { object, digest: 7, value: stored() });
     f.exit(W2);
-    f.ask(W3, ToNode::Claim { object, count: 1 });
+    f.ask(W3, ToNode::Claim { object, count: 1, home: crate::id::NodeId::ALONE });
     f.settle(W3, W2);
     f.settle(DRIVER, W2);
     f.record(DRIVER, Record::Settled { task: family.parent.id, value: Value::failed(Failure::ShutDown) });
@@ -334,8 +347,8 @@ fn who_waits_for_an_orphan_gets_its_value_or_hears_that_nobody_will_make_it() {
             family.f.start(W3, family.child.id);
         }
         family.f.exit(W2);
-        family.f.ask(DRIVER, ToNode::Claim { object: child, count: 1 });
-        assert_eq!(family.f.ask(DRIVER, ToNode::Resolve { object: child }), []);
+        family.f.ask(DRIVER, ToNode::Claim { object: child, count: 1, home: crate::id::NodeId::ALONE });
+        assert_eq!(family.f.ask(DRIVER, ToNode::Resolve { object: child, home: crate::id::NodeId::ALONE }), []);
         family.f.settle(W3, W2);
         family.f.settle(DRIVER, W2);
         let parent = family.parent.id;
@@ -348,7 +361,10 @@ fn who_waits_for_an_orphan_gets_its_value_or_hears_that_nobody_will_make_it() {
         } else {
             let lost = Value::failed(Failure::OwnerDied { object: child, owner: W2 });
             assert_eq!(effects, [resolved(DRIVER, child, lost.clone())]);
-            assert_eq!(family.f.ask(DRIVER, ToNode::Resolve { object: child }), [resolved(DRIVER, child, lost)]);
+            assert_eq!(
+                family.f.ask(DRIVER, ToNode::Resolve { object: child, home: crate::id::NodeId::ALONE }),
+                [resolved(DRIVER, child, lost)]
+            );
         }
     }
 }
@@ -416,9 +432,9 @@ fn a_claim_whose_lender_died_before_it_sent_the_reference_is_void_when_all_have_
         let Family { mut f, parent, child } = family();
         let object = result(&child);
         f.finish(W3, child.id, stored());
-        f.ask(W2, ToNode::ClaimFor { object, holder: DRIVER });
+        f.ask(W2, ToNode::ClaimFor { object, holder: DRIVER, home: crate::id::NodeId::ALONE });
         if arrived {
-            f.ask(DRIVER, ToNode::ClaimArrived { object, lender: W2 });
+            f.ask(DRIVER, ToNode::ClaimArrived { object, lender: W2, home: crate::id::NodeId::ALONE });
         }
         f.exit(W2);
         f.settle(W3, W2);
@@ -464,9 +480,9 @@ fn a_dead_owners_objects_are_looked_at_when_all_have_read_what_was_on_its_way_de
     }
     f.ask(W3, ToNode::Flushed { dead: W2 });
     assert!(f.node.ledger().knows(result(&child)), "the driver may have a reference in its ring");
-    f.ask(DRIVER, ToNode::Claim { object: result(&child), count: 1 });
+    f.ask(DRIVER, ToNode::Claim { object: result(&child), count: 1, home: crate::id::NodeId::ALONE });
     f.ask(DRIVER, ToNode::Flushed { dead: W2 });
     assert!(f.node.ledger().knows(result(&child)));
-    f.ask(DRIVER, ToNode::Claim { object: result(&child), count: -1 });
+    f.ask(DRIVER, ToNode::Claim { object: result(&child), count: -1, home: crate::id::NodeId::ALONE });
     assert_eq!(passes(&mut f), [Effect::FreeStored(AT)]);
 }

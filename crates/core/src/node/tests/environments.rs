@@ -10,7 +10,15 @@ fn two_processes() -> Fixture {
 }
 
 fn want(f: &mut Fixture, pool: u32, environment: u64, count: u32) -> Vec<Effect> {
-    f.ask(DRIVER, ToNode::WantLeases { pool, resources: cpus(1.0), environment, count, depth: 0 })
+    f.ask(
+        DRIVER,
+        ToNode::WantLeases {
+            pool,
+            shape: crate::spec::Shape { resources: cpus(1.0), environment, ..Default::default() },
+            count,
+            depth: 0,
+        },
+    )
 }
 
 /// Wants one lease, greets the process that is spawned for it, and gives the lease back.

@@ -69,7 +69,7 @@ fn an_actor_keeps_its_gpus_until_its_process_is_gone() {
     };
     assert_eq!(gpus, &[0]);
     assert_eq!(lease(&mut f, 0, 1.0), None);
-    f.ask(DRIVER, ToNode::KillActor { actor: actor_of(&spec), restart: false });
+    f.ask(DRIVER, ToNode::KillActor { actor: actor_of(&spec), manager: crate::id::NodeId::ALONE, restart: false });
     let effects = f.exit(W2);
     let mut effects = spawned(&effects).into_iter().flat_map(|process| f.hello(process)).collect::<Vec<_>>();
     effects.extend(f.settle(DRIVER, W2));

@@ -1,8 +1,11 @@
-//! Random events never break RES-1 and GRANT-1.
+//! Random events never break RES-1, GRANT-1 and GROUP-1.
 
 use proptest::prelude::*;
 
+use super::super::stock::Stock;
 use super::*;
+use crate::id::GroupId;
+use crate::spec::GroupStrategy;
 
 const SLOTS: u32 = 6;
 
@@ -18,6 +21,11 @@ enum Action {
     Constructed { slot: u32, fails: bool },
     KillActor { n: u64, restart: bool },
     ReleaseActor { n: u64 },
+    CreateGroup { n: u64, tenths: Vec<u64> },
+    RemoveGroup { n: u64 },
+    Enter { who: u32, n: u64, bundle: Option<u32>, count: u32, tenths: u64 },
+    CreateActorIn { n: u64, group: u64 },
+    Pass,
     Settle,
     Tick { us: u64 },
 }
@@ -35,9 +43,20 @@ fn any_action() -> impl Strategy<Value = Action> {
         2 => (0..SLOTS, any::<bool>()).prop_map(|(slot, fails)| Action::Constructed { slot, fails }),
         1 => (0u64..4, any::<bool>()).prop_map(|(n, restart)| Action::KillActor { n, restart }),
         1 => (0u64..4).prop_map(|n| Action::ReleaseActor { n }),
+        1 => (0u64..3, proptest::collection::vec(1u64..12, 1..3))
+            .prop_map(|(n, tenths)| Action::CreateGroup { n, tenths }),
+        1 => (0u64..3).prop_map(|n| Action::RemoveGroup { n }),
+        3 => (0..SLOTS, 0u64..3, proptest::option::of(0u32..2), 0u32..4, 0u64..12)
+            .prop_map(|(who, n, bundle, count, tenths)| Action::Enter { who, n, bundle, count, tenths }),
+        1 => (0u64..4, 0u64..3).prop_map(|(n, group)| Action::CreateActorIn { n, group }),
+        1 => Just(Action::Pass),
         3 => Just(Action::Settle),
         1 => (0u64..100_000_000).prop_map(|us| Action::Tick { us }),
     ]
+}
+
+fn nth_group(n: u64) -> GroupId {
+    GroupId(root(DRIVER).child(9, n, 0))
 }
 
 impl Fixture {
@@ -82,12 +101,41 @@ impl Fixture {
                 let value = if fails { failed } else { Value::inline(vec![]) };
                 self.ask(process, ToNode::ActorConstructed { actor, value })
             }
-            Action::KillActor { n, restart } => {
-                self.ask(DRIVER, ToNode::KillActor { actor: actor_of(&actor_spec(n, None, 0)), restart })
-            }
+            Action::KillActor { n, restart } => self.ask(
+                DRIVER,
+                ToNode::KillActor {
+                    actor: actor_of(&actor_spec(n, None, 0)),
+                    manager: crate::id::NodeId::ALONE,
+                    restart,
+                },
+            ),
             Action::ReleaseActor { n } => {
                 self.ask(DRIVER, ToNode::ReleaseActor { actor: actor_of(&actor_spec(n, None, 0)) })
             }
+            Action::CreateGroup { n, tenths } => {
+                let bundles = tenths.into_iter().map(|tenths| Resources::cpus(Amount(tenths * 1_000))).collect();
+                let (group, strategy) = (nth_group(n), GroupStrategy::Pack);
+                self.ask(DRIVER, ToNode::CreateGroup { group, name: None, strategy, bundles, detached: false })
+            }
+            Action::RemoveGroup { n } => self.ask(DRIVER, ToNode::RemoveGroup { group: nth_group(n) }),
+            Action::Enter { who, n, bundle, count, tenths } => {
+                let owner = self.in_slot(who).unwrap_or(DRIVER);
+                let strategy = crate::spec::Strategy::Group { group: nth_group(n), bundle };
+                let resources = Resources::cpus(Amount(tenths * 1_000));
+                let shape = crate::spec::Shape { resources, strategy, ..Default::default() };
+                // A pool has one shape.
+                let pool = 10 + n as u32 * 40 + bundle.map_or(0, |b| b + 1) * 12 + tenths as u32;
+                self.ask(owner, ToNode::WantLeases { pool, shape, count, depth: 0 })
+            }
+            Action::CreateActorIn { n, group } => {
+                let mut spec = (*actor_spec(n, None, 1)).clone();
+                let strategy = crate::spec::Strategy::Group { group: nth_group(group), bundle: None };
+                spec.options = Arc::new(TaskOptions { strategy, ..(*spec.options).clone() });
+                let spec = Arc::new(spec);
+                self.submit(DRIVER, &spec);
+                self.ask(DRIVER, ToNode::CreateActor { spec, resolved: Vec::new() })
+            }
+            Action::Pass => self.step(Event::Passed),
             Action::Settle => {
                 let open: Vec<_> =
                     self.node.settling.iter().flat_map(|(dead, who)| who.iter().map(|p| (*p, *dead))).collect();
@@ -103,8 +151,24 @@ impl Fixture {
     fn check(&self, effects: &[Effect]) {
         let node = &self.node;
         let mut held = node.free.clone();
-        let leases = node.leases.values().map(super::super::leases::Lease::holds);
-        leases.chain(node.pool.held_by_actors().map(|(held, _)| held)).for_each(|holds| held.give(&holds));
+        node.groups.reserved().for_each(|bundle| held.give(&bundle.total));
+        let leases = node.leases.values().map(|lease| (lease.stock, lease.holds()));
+        let holders: Vec<(Stock, Resources)> =
+            leases.chain(node.pool.workers.values().map(|worker| (worker.stock, worker.holds()))).collect();
+        let own = |stock: &Stock| node.groups.bundle(*stock).is_none();
+        holders.iter().filter(|(stock, _)| own(stock)).for_each(|(_, holds)| held.give(holds));
+        for (stock, _) in holders.iter().filter(|(stock, _)| !own(stock)) {
+            let Some(bundle) = node.groups.bundle(*stock) else { continue };
+            let mut held = bundle.free.clone();
+            holders.iter().filter(|(other, _)| other == stock).for_each(|(_, holds)| held.give(holds));
+            let mut expected = bundle.total.clone();
+            expected.cpus.0 += bundle.debt.0;
+            assert_eq!(held, expected, "RES-1: in a bundle too, free and held make the total and the debt");
+        }
+        for group in node.groups.all.keys() {
+            let (placed, wanted) = (node.groups.bundles(*group, None).count(), node.groups.wanted(*group));
+            assert!(placed == 0 || Some(placed) == wanted.map(<[_]>::len), "GROUP-1: a group is whole or absent");
+        }
         let mut expected = node.config.total.clone();
         expected.cpus.0 += node.debt.0;
         assert_eq!(held, expected, "RES-1: free and held make the total and the debt");
@@ -148,6 +212,9 @@ proptest! {
         }
         for (who, pool) in (0..=SLOTS).flat_map(|who| (0..3).map(move |pool| (who, pool))) {
             f.act(Action::Want { who, pool, count: 0, tenths: 0, depth: 0 });
+        }
+        for n in 0..3 {
+            f.act(Action::RemoveGroup { n });
         }
         for _ in 0..=SLOTS {
             for process in (0..SLOTS).filter_map(|slot| f.in_slot(slot)).collect::<Vec<_>>() {

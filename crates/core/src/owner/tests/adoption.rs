@@ -23,9 +23,9 @@ fn a_running_child_is_adopted_and_ends_when_the_node_tells() {
     assert_eq!(bench.state(&spec), Some(TaskState::Inherited));
     let [first, second] = [0, 1].map(|index| ObjectId::result(spec.id, index));
     bench.step(Event::Wanted(second));
-    assert_eq!(bench.node(FromNode::Resolved { object: first, value: value(1) }), []);
+    assert_eq!(bench.node(FromNode::Resolved { object: first, value: value(1), home: crate::id::NodeId::ALONE }), []);
     assert_eq!(bench.owner.pending(), 1);
-    let effects = bench.node(FromNode::Resolved { object: second, value: value(2) });
+    let effects = bench.node(FromNode::Resolved { object: second, value: value(2), home: crate::id::NodeId::ALONE });
     assert_eq!(effects, [Effect::Ready(second)]);
     assert_eq!(bench.owner.pending(), 0);
 }
@@ -51,7 +51,10 @@ fn an_adopted_call_that_is_lost_is_called_again_in_our_name() {
     bench.answer(FIRST_REQUEST, Adoption::Running);
     let effects = bench.answer(FIRST_REQUEST, Adoption::New);
     let retried = TaskSpec { kind: TaskKind::Call { actor, caller: ME, sequence: 0 }, ..again(&call) };
-    assert_eq!(effects, [Effect::Node(ToNode::WatchActor { actor }), bench.submitted(&retried)]);
+    assert_eq!(
+        effects,
+        [Effect::Node(ToNode::WatchActor { actor, manager: crate::id::NodeId::ALONE }), bench.submitted(&retried)]
+    );
     let effects = bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0, concurrency_max: 1 });
     assert_eq!(effects, [run(LeaseId(0), W1, &retried, vec![])]);
 }
@@ -78,7 +81,8 @@ fn the_dependencies_of_an_adopted_child_are_released_when_it_ends() {
     bench.step(Event::Adopted { spec: second.clone(), values: None });
     assert_eq!(bench.drop_result(&first), []);
     assert_eq!(bench.reply(&first, value(1)), [], "the adopted child holds it");
-    let effects = bench.node(FromNode::Resolved { object: result(&second), value: value(2) });
+    let effects =
+        bench.node(FromNode::Resolved { object: result(&second), value: value(2), home: crate::id::NodeId::ALONE });
     assert_eq!(effects, [freed(result(&first))]);
 }
 
@@ -89,7 +93,7 @@ fn a_borrower_that_adopts_becomes_the_owner() {
     let borrowed = RefSpec { object: result(&spec), owner: W2 };
     bench.step(arrived(vec![borrowed]));
     bench.die(W2);
-    let claim = |count| Effect::Node(ToNode::Claim { object: borrowed.object, count });
+    let claim = |count| Effect::Node(ToNode::Claim { object: borrowed.object, count, home: crate::id::NodeId::ALONE });
     let effects = bench.step(Event::Adopted { spec: spec.clone(), values: Some(vec![value(3)]) });
     assert_eq!(effects, [claim(-1)]);
     assert_eq!(bench.step(arrived(vec![borrowed])), [], "its own by now");
@@ -108,7 +112,8 @@ fn an_adopted_call_keeps_its_actor_as_long_as_it_runs() {
     let call = bench.spec(TaskKind::Call { actor, caller: W2, sequence: 4 }, &[]);
     bench.step(Event::Adopted { spec: call.clone(), values: None });
     assert_eq!(bench.drop_result(&creation), []);
-    let effects = bench.node(FromNode::Resolved { object: result(&call), value: value(1) });
+    let effects =
+        bench.node(FromNode::Resolved { object: result(&call), value: value(1), home: crate::id::NodeId::ALONE });
     assert_eq!(effects, [freed(result(&creation)), Effect::Node(ToNode::ReleaseActor { actor })]);
 }
 
@@ -118,7 +123,7 @@ fn an_adopted_actor_is_released_with_its_last_handle() {
     let creation = bench.spec(TaskKind::Create(ActorOptions::default()), &[]);
     let actor = ActorId(creation.id);
     let effects = bench.step(Event::Adopted { spec: creation.clone(), values: Some(vec![value(0)]) });
-    assert_eq!(effects, [Effect::Node(ToNode::WatchActor { actor })]);
+    assert_eq!(effects, [Effect::Node(ToNode::WatchActor { actor, manager: crate::id::NodeId::ALONE })]);
     let effects = bench.drop_result(&creation);
     assert_eq!(effects, [freed(result(&creation)), Effect::Node(ToNode::ReleaseActor { actor })]);
     bench.assert_at_rest();

@@ -35,7 +35,7 @@ fn a_constructor_goes_to_the_node_and_is_watched() {
     let spec = bench.spec(TaskKind::Create(ActorOptions::default()), &[]);
     let effects = bench.submit(&spec);
     let create = ToNode::CreateActor { spec: Arc::new(spec.clone()), resolved: vec![] };
-    let watch = ToNode::WatchActor { actor: ActorId(spec.id) };
+    let watch = ToNode::WatchActor { actor: ActorId(spec.id), manager: crate::id::NodeId::ALONE };
     assert_eq!(effects, [bench.submitted(&spec), Effect::Node(create), Effect::Node(watch)]);
     assert_eq!(bench.state(&spec), Some(TaskState::Constructing));
 }
@@ -113,7 +113,7 @@ fn after_a_restart_lost_calls_are_asked_about_and_sent_again_in_order_before_lat
     for call in &calls[..3] {
         bench.submit(call);
     }
-    let effects = bench.node(FromNode::ActorRestarting { actor, reason: "gone".into() });
+    let effects = bench.node(FromNode::ActorRestarting { actor, reason: "gone".into(), moved: false });
     let questions: Vec<Effect> = (0..3).map(|i| ask(FIRST_REQUEST + i, &calls[i as usize])).collect();
     assert_eq!(effects, questions);
     bench.submit(&calls[3]);
@@ -135,13 +135,27 @@ fn after_a_restart_lost_calls_are_asked_about_and_sent_again_in_order_before_lat
 }
 
 #[test]
+fn a_call_that_an_actor_had_not_begun_when_it_moved_goes_to_its_next_life_and_is_no_retry() {
+    let mut bench = Bench::new();
+    let (actor, _) = placed(&mut bench);
+    let mut call = call_spec(&mut bench, actor, 0, &[]);
+    Arc::make_mut(&mut call.options).retries_max = 0;
+    bench.submit(&call);
+    bench.node(FromNode::ActorRestarting { actor, reason: "it moves".into(), moved: true });
+    bench.node(FromNode::ActorAt { actor, process: W2, incarnation: 1, concurrency_max: 1 });
+    let effects = bench.answer(FIRST_REQUEST, Adoption::New);
+    let second = again(&call);
+    assert_eq!(effects, [bench.submitted(&second), run(NO_LEASE, W2, &second, vec![])]);
+}
+
+#[test]
 fn a_lost_call_without_retries_fails_and_the_rest_go_on() {
     let mut bench = Bench::new();
     let (actor, _) = placed(&mut bench);
     let mut call = call_spec(&mut bench, actor, 0, &[]);
     Arc::make_mut(&mut call.options).retries_max = 0;
     bench.submit(&call);
-    bench.node(FromNode::ActorRestarting { actor, reason: "gone".into() });
+    bench.node(FromNode::ActorRestarting { actor, reason: "gone".into(), moved: false });
     bench.answer(FIRST_REQUEST, Adoption::New);
     assert!(matches!(bench.owner.value(&result(&call)).unwrap().failure(), Some(Failure::ActorDied { .. })));
     let later = call_spec(&mut bench, actor, 1, &[]);
@@ -211,7 +225,10 @@ fn an_actor_whose_constructor_cannot_run_fails_its_calls() {
     let actor = ActorId(creation.id);
     let call = call_spec(&mut bench, actor, 0, &[]);
     let effects = bench.submit(&call);
-    assert_eq!(effects, [Effect::Node(ToNode::WatchActor { actor }), bench.submitted(&call)]);
+    assert_eq!(
+        effects,
+        [Effect::Node(ToNode::WatchActor { actor, manager: crate::id::NodeId::ALONE }), bench.submitted(&call)]
+    );
     // The node cannot know the actor yet.
     assert_eq!(bench.node(FromNode::ActorDead { actor, reason: "unknown".into() }), []);
     let effects = bench.reply(&argument, Value::failed(Failure::ShutDown));
@@ -235,7 +252,10 @@ fn calls_that_came_before_their_constructor_could_run_are_sent_when_it_has() {
     bench.node(FromNode::ActorDead { actor, reason: "unknown".into() });
     let effects = bench.reply(&argument, value(2));
     let create = ToNode::CreateActor { spec: Arc::new(creation.clone()), resolved: vec![value(2)] };
-    assert_eq!(effects, [Effect::Node(create), Effect::Node(ToNode::WatchActor { actor })]);
+    assert_eq!(
+        effects,
+        [Effect::Node(create), Effect::Node(ToNode::WatchActor { actor, manager: crate::id::NodeId::ALONE })]
+    );
     let effects = bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0, concurrency_max: 1 });
     assert_eq!(effects, [run(NO_LEASE, W1, &call, vec![])]);
 }
@@ -245,7 +265,7 @@ fn cancelling_a_constructor_kills_the_actor() {
     let mut bench = Bench::new();
     let (actor, creation) = created(&mut bench);
     let effects = bench.step(Event::Cancelled { object: result(&creation), force: false, recursive: true });
-    assert_eq!(effects, [Effect::Node(ToNode::KillActor { actor, restart: false })]);
+    assert_eq!(effects, [Effect::Node(ToNode::KillActor { actor, manager: crate::id::NodeId::ALONE, restart: false })]);
 }
 
 #[test]
@@ -255,10 +275,10 @@ fn after_a_kill_later_calls_wait_for_the_next_life() {
     let before = call_spec(&mut bench, actor, 0, &[]);
     bench.submit(&before);
     let effects = bench.step(Event::ActorKilled { actor, restart: true });
-    assert_eq!(effects, [Effect::Node(ToNode::KillActor { actor, restart: true })]);
+    assert_eq!(effects, [Effect::Node(ToNode::KillActor { actor, manager: crate::id::NodeId::ALONE, restart: true })]);
     let later = call_spec(&mut bench, actor, 1, &[]);
     assert_eq!(bench.submit(&later), [bench.submitted(&later)], "not to the life that ends");
-    bench.node(FromNode::ActorRestarting { actor, reason: "killed".into() });
+    bench.node(FromNode::ActorRestarting { actor, reason: "killed".into(), moved: false });
     bench.answer(FIRST_REQUEST, Adoption::Finished(vec![value(1)]));
     let effects = bench.node(FromNode::ActorAt { actor, process: W2, incarnation: 1, concurrency_max: 1 });
     assert_eq!(effects, [run(NO_LEASE, W2, &later, vec![])]);
@@ -280,8 +300,8 @@ fn a_killed_actor_that_was_never_called_is_asked_about_after_the_kill() {
     let mut bench = Bench::new();
     let actor = ActorId(TaskId::root(4, W2));
     let effects = bench.step(Event::ActorKilled { actor, restart: false });
-    let kill = Effect::Node(ToNode::KillActor { actor, restart: false });
-    assert_eq!(effects, [kill, Effect::Node(ToNode::WatchActor { actor })]);
+    let kill = Effect::Node(ToNode::KillActor { actor, manager: crate::id::NodeId::ALONE, restart: false });
+    assert_eq!(effects, [kill, Effect::Node(ToNode::WatchActor { actor, manager: crate::id::NodeId::ALONE })]);
 }
 
 #[test]
@@ -322,7 +342,7 @@ fn every_call_that_a_lost_actor_was_running_is_asked_about() {
         bench.submit(call);
     }
     reply_to(&mut bench, &calls[1], value(1));
-    let effects = bench.node(FromNode::ActorRestarting { actor, reason: "killed".into() });
+    let effects = bench.node(FromNode::ActorRestarting { actor, reason: "killed".into(), moved: false });
     let asked = effects.iter().filter(|effect| matches!(effect, Effect::Node(ToNode::Adopt { .. }))).count();
     assert_eq!(asked, 2, "the one that replied out of turn is off the books: {effects:?}");
 }

@@ -7,7 +7,7 @@ fn foreign() -> RefSpec {
 }
 
 fn claim(object: ObjectId, count: i64) -> Effect {
-    Effect::Node(ToNode::Claim { object, count })
+    Effect::Node(ToNode::Claim { object, count, home: crate::id::NodeId::ALONE })
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_running_answer_waits_for_the_result_or_for_another_answer() {
     bench.die(W1);
     assert_eq!(bench.answer(FIRST_REQUEST, Adoption::Running), []);
     assert_eq!(bench.state(&spec), Some(TaskState::Asked));
-    bench.node(FromNode::Resolved { object: result(&spec), value: value(7) });
+    bench.node(FromNode::Resolved { object: result(&spec), value: value(7), home: crate::id::NodeId::ALONE });
     assert_eq!(bench.owner.value(&result(&spec)), Some(&value(7)));
     bench.drop_result(&spec);
     bench.assert_at_rest();
@@ -117,9 +117,10 @@ fn what_is_held_of_a_dead_owner_is_claimed_and_asked_for_before_settling() {
     let borrowed = foreign();
     bench.step(arrived(vec![borrowed, borrowed]));
     bench.step(Event::Wanted(borrowed.object));
-    let resolve = Effect::Node(ToNode::Resolve { object: borrowed.object });
+    let resolve = Effect::Node(ToNode::Resolve { object: borrowed.object, home: crate::id::NodeId::ALONE });
     assert_eq!(bench.die(W2), [claim(borrowed.object, 2), resolve, all_settled(W2)]);
-    let effects = bench.node(FromNode::Resolved { object: borrowed.object, value: value(4) });
+    let effects =
+        bench.node(FromNode::Resolved { object: borrowed.object, value: value(4), home: crate::id::NodeId::ALONE });
     assert_eq!(effects, [Effect::Ready(borrowed.object)]);
     let effects = bench.step(Event::ArgumentsDone(vec![borrowed, borrowed]));
     assert_eq!(effects, [claim(borrowed.object, -2)]);
@@ -141,7 +142,7 @@ fn a_reference_that_comes_after_its_owners_death_is_claimed_at_once() {
     let borrowed = foreign();
     bench.die(W2);
     assert_eq!(bench.step(arrived(vec![borrowed])), [claim(borrowed.object, 1)]);
-    let resolve = Effect::Node(ToNode::Resolve { object: borrowed.object });
+    let resolve = Effect::Node(ToNode::Resolve { object: borrowed.object, home: crate::id::NodeId::ALONE });
     assert_eq!(bench.step(Event::Wanted(borrowed.object)), [resolve]);
     assert_eq!(bench.step(Event::ArgumentsDone(vec![borrowed])), [claim(borrowed.object, -1)]);
     bench.assert_at_rest();
@@ -170,7 +171,8 @@ fn a_dead_owners_reference_is_passed_on_in_the_nodes_name_and_claimed_once() {
     bench.die(W2);
     let spec = TaskSpec { nested: vec![borrowed], ..bench.task() };
     bench.submit(&spec);
-    let claim_for = Effect::Node(ToNode::ClaimFor { object: borrowed.object, holder: W1 });
+    let claim_for =
+        Effect::Node(ToNode::ClaimFor { object: borrowed.object, holder: W1, home: crate::id::NodeId::ALONE });
     let named = TaskSpec { nested: vec![RefSpec { owner: ProcessId::NODE, ..borrowed }], ..spec.clone() };
     assert_eq!(bench.grant(L1, W1), [claim_for, run(L1, W1, &named, vec![])]);
 }
@@ -179,7 +181,8 @@ fn a_dead_owners_reference_is_passed_on_in_the_nodes_name_and_claimed_once() {
 fn a_reference_in_the_nodes_name_is_not_claimed_again_and_given_back_once() {
     let mut bench = Bench::new();
     let borrowed = RefSpec { owner: ProcessId::NODE, ..foreign() };
-    let here = Effect::Node(ToNode::ClaimArrived { object: borrowed.object, lender: W1 });
+    let here =
+        Effect::Node(ToNode::ClaimArrived { object: borrowed.object, lender: W1, home: crate::id::NodeId::ALONE });
     assert_eq!(bench.step(arrived(vec![borrowed])), [here]);
     assert_eq!(bench.step(Event::ArgumentsDone(vec![borrowed])), [claim(borrowed.object, -1)]);
     bench.assert_at_rest();
@@ -190,7 +193,7 @@ fn an_owner_that_gets_its_own_object_in_the_nodes_name_gives_the_claim_back_at_o
     let mut bench = Bench::new();
     let spec = bench.sent_task();
     let home = RefSpec { owner: ProcessId::NODE, object: result(&spec) };
-    let here = Effect::Node(ToNode::ClaimArrived { object: home.object, lender: W1 });
+    let here = Effect::Node(ToNode::ClaimArrived { object: home.object, home: crate::id::NodeId::ALONE, lender: W1 });
     assert_eq!(bench.step(arrived(vec![home])), [here, claim(home.object, -1)]);
 }
 
@@ -206,4 +209,38 @@ fn an_object_that_was_adopted_is_lent_in_the_adopters_name() {
     bench.submit(&spec);
     let named = TaskSpec { nested: vec![mine(&child)], ..spec.clone() };
     assert_eq!(bench.grant(L1, W1), [run(L1, W1, &named, vec![])]);
+}
+
+#[test]
+fn a_task_that_was_ended_for_its_memory_runs_again_later() {
+    let mut bench = Bench::new();
+    let spec = bench.sent_task();
+    let cause = DeathCause::MemoryPressure { used: 3, limit: 4, node_used: 4 };
+    bench.node(FromNode::ProcessDied(Box::new(Death { cause, ..death(W1, None) })));
+    assert_eq!(
+        bench.answer(FIRST_REQUEST, Adoption::New),
+        [bench.submitted(&again(&spec))],
+        "it asks for no worker yet"
+    );
+    let due = bench.owner.deadline().unwrap();
+    assert_eq!(due, bench.now.plus_us(crate::owner::lost::MEMORY_BACKOFF_US));
+    bench.now = due;
+    assert_eq!(bench.step(Event::Ticked), [want(1, 1)]);
+}
+
+#[test]
+fn a_task_that_runs_again_on_another_node_names_what_it_makes_anew() {
+    let process = |node, slot| ProcessId { node: crate::id::NodeId(node), slot, incarnation: 1 };
+    // Only where the records of the first run are, it can be told what it has made.
+    for (second, lane) in [(process(1, 3), 0), (process(2, 2), 1 << crate::lane::THREAD_LANES_BITS)] {
+        let mut bench = Bench::new();
+        bench.owner = Owner::new(process(1, 1), OwnerConfig::default());
+        let spec = bench.task();
+        bench.submit(&spec);
+        bench.grant(L1, process(1, 2));
+        bench.die(process(1, 2));
+        bench.answer(FIRST_REQUEST, Adoption::New);
+        let retried = TaskSpec { lane, ..again(&spec) };
+        assert_eq!(bench.grant(L2, second), [run(L2, second, &retried, vec![])]);
+    }
 }

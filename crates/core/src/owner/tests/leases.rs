@@ -1,6 +1,7 @@
 //! Wishes for leases, dispatch in depth, taking back, reclaiming, idle leases.
 
 use super::*;
+use crate::value::Body;
 
 #[test]
 fn wishes_are_repeated_only_when_they_have_grown_a_lot() {
@@ -221,7 +222,12 @@ fn tasks_of_two_environments_do_not_share_a_lease() {
     Arc::make_mut(&mut second.options).environment = 7;
     let effects = bench.submit(&second);
     let resources = second.options.resources.clone();
-    let wish = ToNode::WantLeases { pool: 1, resources, environment: 7, count: 1, depth: 1 };
+    let wish = ToNode::WantLeases {
+        pool: 1,
+        shape: crate::spec::Shape { resources, environment: 7, ..Default::default() },
+        count: 1,
+        depth: 1,
+    };
     assert_eq!(effects[1..], [Effect::Node(wish)]);
     assert_eq!(bench.node(FromNode::Granted { pool: 1, lease: L1, worker: W1 }), [run(L1, W1, &second, vec![])]);
 }
@@ -261,4 +267,25 @@ fn a_worker_is_not_sent_more_than_it_may_run() {
         bench.submit(spec);
     }
     assert_eq!(bench.grant(L1, W1), [run(L1, W1, &specs[0], vec![]), want(2, 1)]);
+}
+
+#[test]
+fn a_lease_away_from_the_inputs_goes_back_as_soon_as_it_idles() {
+    let mut bench = Bench::new();
+    let [mine, home, other] = [1, 2, 3].map(crate::id::NodeId);
+    bench.owner.me = ProcessId { node: mine, ..ME };
+    let at = Location { node: home, entry: 1, generation: 2, offset: 64, len: crate::owner::leases::NEAR_BYTES_MIN };
+    let input = RefSpec { object: ObjectId::put(bench.root, 0, 1, 0), owner: bench.owner.me };
+    let value_there = Value { body: Body::Stored(at), nested: vec![] };
+    bench.step(Event::Put { object: input.object, digest: 3, value: value_there, recorded: false });
+    for (lease, node, goes_back) in [(L1, other, true), (L2, home, false)] {
+        let spec = bench.spec(TaskKind::Plain, &[input]);
+        bench.submit(&spec);
+        let worker = ProcessId { node, ..W1 };
+        bench.grant(lease, worker);
+        assert_eq!(bench.state(&spec), Some(TaskState::Sent { lease, worker }));
+        let reply = Peer::Reply { task: spec.id, attempt: 0, values: vec![value(0)], duration_us: 100 };
+        let effects = bench.peer(worker, reply);
+        assert_eq!(effects.contains(&Effect::Node(ToNode::ReturnLease { lease })), goes_back, "{node}");
+    }
 }

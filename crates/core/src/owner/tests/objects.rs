@@ -36,7 +36,7 @@ fn a_put_that_the_ledger_has_is_not_recorded_again() {
 #[test]
 fn freeing_a_stored_value_tells_the_store() {
     let mut bench = Bench::new();
-    let at = Location { entry: 1, generation: 2, offset: 64, len: 100_000 };
+    let at = Location { node: crate::id::NodeId::ALONE, entry: 1, generation: 2, offset: 64, len: 100_000 };
     let stored = put(&mut bench, 1, Value { body: Body::Stored(at), nested: vec![] });
     let effects = bench.step(Event::RefDropped(stored.object));
     assert_eq!(effects, [freed(stored.object), Effect::Node(ToNode::FreeObject { at })]);

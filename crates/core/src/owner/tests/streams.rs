@@ -4,7 +4,7 @@ use super::*;
 use crate::stream::{Stream, end_value};
 use crate::value::Body;
 
-const AT: Location = Location { entry: 3, generation: 1, offset: 0, len: 1 << 20 };
+const AT: Location = Location { node: crate::id::NodeId::ALONE, entry: 3, generation: 1, offset: 0, len: 1 << 20 };
 
 /// A stream that W1 runs under L1.
 fn streaming(bench: &mut Bench, items_max: u32) -> TaskSpec {
@@ -146,9 +146,12 @@ fn a_reader_elsewhere_borrows_from_the_owner_and_after_its_death_from_the_node()
     assert_eq!(take(&mut bench, &spec, 1), vec![say(W1, Peer::Took { task: spec.id, items: 1 })]);
     bench.step(Event::Wanted(item(&spec, 0)));
     let died = bench.die(W1);
-    let claim = Effect::Node(ToNode::Claim { object: item(&spec, 0), count: 1 });
-    assert!(died.contains(&claim) && died.contains(&Effect::Node(ToNode::Resolve { object: item(&spec, 0) })));
-    let claim = Effect::Node(ToNode::Claim { object: item(&spec, 1), count: 1 });
+    let claim = Effect::Node(ToNode::Claim { object: item(&spec, 0), count: 1, home: crate::id::NodeId::ALONE });
+    assert!(
+        died.contains(&claim)
+            && died.contains(&Effect::Node(ToNode::Resolve { object: item(&spec, 0), home: crate::id::NodeId::ALONE }))
+    );
+    let claim = Effect::Node(ToNode::Claim { object: item(&spec, 1), count: 1, home: crate::id::NodeId::ALONE });
     assert_eq!(open(&mut bench, &spec, 1), vec![claim]);
     assert_eq!(take(&mut bench, &spec, 2), vec![]);
 }
