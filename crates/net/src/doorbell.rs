@@ -16,6 +16,9 @@
 //! and for a caller: `enter_caller`, the same loop with `Sleeper::Caller` until
 //! its reply is there, `leave_caller`. Only one thread of a process drains at a
 //! time; which one is the process's own affair (a lock).
+//!
+//! A pump that waits for sockets too sleeps in a [`Poller`](crate::Poller) instead; who rings it
+//! need not know.
 
 pub(crate) mod words;
 
@@ -80,7 +83,7 @@ mod handles {
         /// The caller goes, after a last drain. What arrived since is handed to
         /// the pump, which is woken; returns whether there was anything.
         pub fn leave_caller(&self) -> bool {
-            self.words().leave_caller()
+            self.words().leave_caller(self.fabric.knocker())
         }
 
         /// Whether a caller drains at present.
@@ -104,6 +107,16 @@ mod handles {
         /// [`prepare_sleep`]: Doorbell::prepare_sleep
         pub fn sleep(&self, who: Sleeper, timeout: Option<Duration>) -> Woken {
             self.words().sleep(who, timeout)
+        }
+
+        /// Announces that the pump will sleep in its poller; see [`Words::prepare_poll`].
+        #[must_use]
+        pub(crate) fn prepare_poll(&self, sleep: u32) -> bool {
+            self.words().prepare_poll(sleep)
+        }
+
+        pub(crate) fn fabric(&self) -> &Fabric {
+            &self.fabric
         }
 
         /// Takes an announced sleep back.
@@ -141,7 +154,7 @@ mod handles {
         pub fn ring_self(&self) {
             // Forced: several threads share this connection, so a set bit does
             // not mean that the wake-up was given.
-            self.words().ring(Connection::SELF, true);
+            self.words().ring(Connection::SELF, true, self.fabric.knocker());
         }
     }
 
@@ -165,7 +178,7 @@ mod handles {
             // The first ring is forced: a predecessor on this connection may
             // have died halfway through its own (BELL-4).
             let force = std::mem::take(&mut self.fresh);
-            self.fabric.words(self.slot).ring(self.connection, force);
+            self.fabric.words(self.slot).ring(self.connection, force, self.fabric.knocker());
         }
 
         /// The process that it rings.

@@ -22,6 +22,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+use rustix::event::EventfdFlags;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -31,6 +32,7 @@ use crate::ring::consumer::Consumer;
 use crate::ring::producer::Producer;
 use crate::ring::{Corrupt, Line, RingHeader, RingMemory};
 use crate::space::{RING_HEADER_BYTES, RING_REGION_BYTES, RingSpan};
+use crate::sync::Knocker;
 
 #[cfg(test)]
 mod tests;
@@ -134,6 +136,7 @@ pub struct Fabric(Arc<Mapping>);
 struct Mapping {
     fd: OwnedFd,
     base: NonNull<u8>,
+    knocker: Knocker,
 }
 
 // SAFETY: the mapping is shared memory; all access to it goes through atomics or
@@ -195,12 +198,35 @@ impl Fabric {
         }
         .map_err(failed("mmap"))?;
         let base = NonNull::new(base.cast()).ok_or(FabricError::NotAFabric)?;
-        Ok(Self(Arc::new(Mapping { fd, base })))
+        Ok(Self(Arc::new(Mapping { fd, base, knocker: Knocker::default() })))
     }
 
     /// The descriptor, for a process that shall map it.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.fd.as_fd()
+    }
+
+    /// Makes the eventfd by which the node is woken when it sleeps in its poller. Node only, before it starts any other
+    /// process: all of them need it.
+    pub fn with_new_bell(self) -> Result<Self, FabricError> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(self.with_bell(rustix::event::eventfd(0, flags).map_err(failed("eventfd"))?))
+    }
+
+    /// Takes over the eventfd that the node made, in this handle and all its clones; a second one is dropped.
+    pub fn with_bell(self, bell: OwnedFd) -> Self {
+        self.0.knocker.set(bell);
+        self
+    }
+
+    /// That eventfd, for a process that shall have it.
+    pub fn bell_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.knocker.fd()
+    }
+
+    #[inline]
+    pub(crate) fn knocker(&self) -> &Knocker {
+        &self.0.knocker
     }
 
     /// The cores that the processes of this machine share.

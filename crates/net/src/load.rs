@@ -68,16 +68,16 @@ impl Fabric {
         self.header().running.0.load(Ordering::Relaxed)
     }
 
-    /// Whether our own running threads fit on the cores.
+    /// Whether our own running threads fit on the cores, and leave so many of them.
     #[inline]
-    pub(crate) fn own_threads_fit(&self) -> bool {
-        self.running() <= self.ncpus() as i32
+    pub(crate) fn own_threads_fit(&self, leaving: i32) -> bool {
+        self.running() + leaving <= self.ncpus() as i32
     }
 
     /// Whether ours and the foreign ones do.
     #[inline]
-    pub(crate) fn all_threads_fit(&self, now_ns: u64) -> bool {
-        self.own_threads_fit() && self.running() + self.foreign_threads(now_ns) <= self.ncpus() as i32
+    pub(crate) fn all_threads_fit(&self, leaving: i32, now_ns: u64) -> bool {
+        self.own_threads_fit(leaving) && self.own_threads_fit(leaving + self.foreign_threads(now_ns))
     }
 
     /// Runnable threads that are not ours, as far as is known.

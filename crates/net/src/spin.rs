@@ -72,6 +72,8 @@ pub enum SpinOutcome {
 #[derive(Clone, Debug)]
 pub struct SpinPolicy {
     mode: SpinMode,
+    /// Cores that have to be left beside this thread.
+    leaving: i32,
     average_ns: u64,
     skipped: u32,
     backoff_ns: u64,
@@ -81,7 +83,13 @@ pub struct SpinPolicy {
 impl SpinPolicy {
     /// A thread without history, which takes its waits to be short.
     pub fn new(mode: SpinMode) -> Self {
-        Self { mode, average_ns: SPIN_MAX_NS / 2, skipped: 0, backoff_ns: BACKOFF_MIN_NS, resume_at_ns: 0 }
+        let (leaving, average_ns) = (0, SPIN_MAX_NS / 2);
+        Self { mode, leaving, average_ns, skipped: 0, backoff_ns: BACKOFF_MIN_NS, resume_at_ns: 0 }
+    }
+
+    /// The same for a thread that passes on what one says to another: it spins only when both have a core beside it.
+    pub fn between_two(mode: SpinMode) -> Self {
+        Self { leaving: 2, ..Self::new(mode) }
     }
 
     /// Spins until `ready` says so, as long as that is sensible. The thread must
@@ -120,7 +128,7 @@ impl SpinPolicy {
     /// The reason not to begin, if there is one.
     #[inline]
     fn refuse(&mut self, fabric: &Fabric, now: u64) -> Option<SpinOutcome> {
-        if now < self.resume_at_ns || !fabric.all_threads_fit(now) {
+        if now < self.resume_at_ns || !fabric.all_threads_fit(self.leaving, now) {
             return Some(SpinOutcome::NoSpareCore);
         }
         if self.average_ns > WORTH_MAX_NS {
@@ -154,7 +162,7 @@ impl SpinPolicy {
             if now - start > budget {
                 return SpinOutcome::GaveUp;
             }
-            if adaptive && !fabric.own_threads_fit() {
+            if adaptive && !fabric.own_threads_fit(self.leaving) {
                 return SpinOutcome::NoSpareCore;
             }
         }

@@ -1,4 +1,4 @@
-//! The atomics and the futex of this crate, or loom's in their place.
+//! The atomics, the futex and the eventfd of this crate, or loom's in their place.
 //!
 //! Everything that takes part in a lock-free protocol uses these names, so that
 //! `--cfg loom` replaces all of it at once. Loom gives no total order to
@@ -101,5 +101,63 @@ impl Futex {
         let _guard = self.bucket.lock().expect("no model thread panics");
         self.word.fetch_and(!u32::from(bits), Ordering::SeqCst);
         self.queue.notify_all();
+    }
+}
+
+/// The eventfd by which a thread that sleeps in the poller is woken; empty in a node that never does.
+///
+/// Nobody reads it: the poller watches for its edges, and each write makes one.
+#[cfg(not(loom))]
+#[derive(Default)]
+pub(crate) struct Knocker(std::sync::OnceLock<std::os::fd::OwnedFd>);
+
+#[cfg(not(loom))]
+impl Knocker {
+    /// Takes the descriptor, unless there is one already.
+    pub(crate) fn set(&self, fd: std::os::fd::OwnedFd) {
+        // The first one stays: peers may have it.
+        let _ = self.0.set(fd);
+    }
+
+    pub(crate) fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.0.get().map(std::os::fd::AsFd::as_fd)
+    }
+
+    /// Wakes the poller, or its next sleep.
+    pub(crate) fn knock(&self) {
+        let Some(fd) = self.fd() else {
+            debug_assert!(false, "the node sleeps in its poller and this process was not given the bell");
+            return;
+        };
+        // Refused only when it is full, and then it was written to before.
+        let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+    }
+}
+
+/// The model of an eventfd that is watched for its edges: what was written wakes one sleep, this one or the next.
+#[cfg(loom)]
+pub(crate) struct Knocker {
+    edge: loom::sync::Mutex<bool>,
+    queue: loom::sync::Condvar,
+}
+
+#[cfg(loom)]
+impl Knocker {
+    pub(crate) fn new() -> Self {
+        Self { edge: loom::sync::Mutex::new(false), queue: loom::sync::Condvar::new() }
+    }
+
+    pub(crate) fn knock(&self) {
+        *self.edge.lock().expect("no model thread panics") = true;
+        self.queue.notify_all();
+    }
+
+    /// Sleeps as `epoll_wait` does.
+    pub(crate) fn wait(&self) {
+        let mut edge = self.edge.lock().expect("no model thread panics");
+        while !*edge {
+            edge = self.queue.wait(edge).expect("no model thread panics");
+        }
+        *edge = false;
     }
 }

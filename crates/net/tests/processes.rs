@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use bireme_net::{
-    Connection, Consumer, Doorbell, End, Fabric, PushError, RING_CAPACITY_MIN, RingSpace, RingSpan, Sleeper, SlotId,
-    Woken,
+    Connection, Consumer, Doorbell, End, Fabric, Poller, PushError, RING_CAPACITY_MIN, RingSpace, RingSpan, Sleeper,
+    SlotId, Woken,
 };
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(30));
@@ -74,7 +74,7 @@ struct Machine {
 
 impl Machine {
     fn new() -> Self {
-        let fabric = Fabric::create().unwrap();
+        let fabric = Fabric::create().unwrap().with_new_bell().unwrap();
         for index in 0..4 {
             fabric.claim_slot(SlotId::new(index).unwrap(), 1);
         }
@@ -228,4 +228,57 @@ fn a_killed_consumer_does_not_hold_its_producer() {
         assert_eq!(heir.pop(<[u8]>::to_vec).unwrap().unwrap(), number.to_le_bytes());
     }
     assert_eq!(heir.pop(|_| ()), Ok(None));
+}
+
+#[test]
+fn processes_that_are_killed_while_they_ring_leave_no_node_asleep_in_its_poller() {
+    let mut machine = Machine::new();
+    let (mortal, other) = (machine.ring(), machine.ring());
+    let fabric = machine.fabric.clone();
+    let doorbell = fabric.doorbell(slot(0));
+    let mut poller = Poller::new(doorbell.clone()).unwrap();
+    let mut from_mortal = fabric.consumer(mortal).unwrap();
+    let mut from_other = fabric.consumer(other).unwrap();
+    let mut received = 0u64;
+    for life in 0..60u64 {
+        let child = Child::fork(|| {
+            let mut producer = fabric.producer(mortal).unwrap();
+            let mut bell = fabric.bell(slot(0), connection(1));
+            loop {
+                // When the ring is full, ringing is all there is to do.
+                let _ = producer.try_push(&[&[0; 40]]);
+                bell.ring();
+            }
+        });
+        // It dies at another point of its loop each time; until then it is what wakes this thread.
+        let deadline = Instant::now() + Duration::from_micros(200 + life * 37);
+        let (before, began) = (received, Instant::now());
+        while Instant::now() < deadline || received == before {
+            assert_eq!(poller.wait(None, PATIENCE, || false), Woken::Rung, "a wake-up was lost");
+            assert!(began.elapsed() < PATIENCE.unwrap());
+            doorbell.take_ready(|_| ());
+            while from_mortal.pop(|_| ()).unwrap().is_some() {
+                received += 1;
+            }
+        }
+        child.kill();
+        fabric.break_claim(mortal, End::Producer);
+
+        // Whatever the dead one left in the words, the next one is heard.
+        let neighbour = Child::fork(|| {
+            let mut producer = fabric.producer(other).unwrap();
+            let mut bell = fabric.bell(slot(0), connection(2));
+            producer.try_push(&[&life.to_le_bytes()]).unwrap();
+            bell.ring();
+        });
+        let number = loop {
+            if let Some(number) = from_other.pop(|body| u64::from_le_bytes(body.try_into().unwrap())).unwrap() {
+                break number;
+            }
+            if doorbell.take_ready(|_| ()) == 0 {
+                assert_eq!(poller.wait(None, PATIENCE, || false), Woken::Rung, "a wake-up was lost");
+            }
+        };
+        assert_eq!((number, neighbour.wait()), (life, 0));
+    }
 }

@@ -137,6 +137,14 @@ impl Allocator {
         self.fresh * GRANULE_BYTES
     }
 
+    /// The free ranges among the bytes that were given out before, as offset and length, from the top down.
+    pub fn free_ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let lower = |block: &u32| Some(self.blocks[*block as usize].lower).filter(|lower| *lower != NONE);
+        let all = std::iter::successors(Some(self.top).filter(|top| *top != NONE), lower);
+        let free = all.map(|block| &self.blocks[block as usize]).filter(|block| !block.taken);
+        free.map(|block| (block.start * GRANULE_BYTES, block.size * GRANULE_BYTES))
+    }
+
     /// The longest free range in bytes. It walks the longest size class, so it is for messages, not for hot paths.
     pub fn largest_free(&self) -> u64 {
         let mut longest = self.capacity - self.free_top_start();

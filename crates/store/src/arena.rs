@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::Advice;
 
@@ -122,6 +123,27 @@ impl Arena {
             }
         }
         Ok(end)
+    }
+
+    /// Gives the whole pages of a range that nobody uses back to the machine; they are zero when they are used again.
+    /// Returns how many bytes that are.
+    pub(crate) fn give_back(&self, offset: u64, len: u64) -> Result<u64, Errno> {
+        let start = offset.next_multiple_of(PAGE_BYTES);
+        let end = offset.saturating_add(len).min(self.capacity) / PAGE_BYTES * PAGE_BYTES;
+        if end <= start {
+            return Ok(0);
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.fd, flags, start, end - start)?;
+        for span in (start / SPAN_BYTES * SPAN_BYTES..end).step_by(SPAN_BYTES as usize) {
+            self.mark(span, SpanUse::Unknown);
+        }
+        Ok(end - start)
+    }
+
+    /// Bytes of memory behind the arena now.
+    pub fn resident(&self) -> u64 {
+        rustix::fs::fstat(&self.fd).map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * 512)
     }
 
     pub(crate) fn read_at(&self, offset: u64, len: u64) -> Option<NonNull<u8>> {

@@ -4,11 +4,12 @@
 //! pin is a few instructions on shared words. Any location, however wrong, gives a typed error (`OBJ-4`).
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustix::io::Errno;
 
 use crate::arena::Arena;
-use crate::object::{Location, Pinned, Sealed, Unsealed, UnsealedLocation};
+use crate::object::{Growing, Location, Pinned, Sealed, Unsealed, UnsealedLocation};
 use crate::pin::{self, Refused};
 use crate::sync::{AtomicU32, Ordering};
 use crate::table::{Entry, EntryState, ProcessSlot, Table};
@@ -74,12 +75,26 @@ struct Shared {
     arena: Arc<Arena>,
     table: Arc<Table>,
     slot: ProcessSlot,
+    /// Its slot belongs to somebody else by now.
+    closed: AtomicBool,
 }
 
 impl StoreClient {
     /// A client for the process that the node has admitted under `slot`.
     pub fn new(arena: Arc<Arena>, table: Arc<Table>, slot: ProcessSlot) -> Self {
-        Self { shared: Arc::new(Shared { arena, table, slot }) }
+        Self { shared: Arc::new(Shared { arena, table, slot, closed: AtomicBool::new(false) }) }
+    }
+
+    /// To be called before the node gives the slot to another process while this one lives on: from then on views that are
+    /// left hold no pins. Their bytes stay readable but may become those of other objects.
+    pub fn close(&self) {
+        // Release: a view that is dropped after has seen it, one that was dropped before has given its pin back.
+        self.shared.closed.store(true, std::sync::atomic::Ordering::Release);
+    }
+
+    /// Whether views of this client hold pins.
+    pub(crate) fn holds_pins(&self) -> bool {
+        crate::pin::are_own() && !self.shared.closed.load(std::sync::atomic::Ordering::Acquire)
     }
 
     /// This process's slot.
@@ -102,23 +117,24 @@ impl StoreClient {
 
     /// Pins a sealed object and gives a view of all of it.
     pub fn pin(&self, sealed: Sealed) -> Result<Pinned, PinError> {
-        self.pin_view(sealed.0, |state| state == EntryState::Sealed, |_| sealed.0.len)
+        self.pin_view(sealed.0, |state| state == EntryState::Sealed)
     }
 
     /// Pins an object that may still be written and gives a view of what is final by now.
     pub fn pin_partial(&self, location: UnsealedLocation) -> Result<Pinned, PinError> {
-        let accepts = |state| matches!(state, EntryState::Unsealed | EntryState::Writing | EntryState::Sealed);
-        // Acquire: pairs with the Release in `Unsealed::advance`.
-        let readable = |entry: &Entry| entry.watermark.load(Ordering::Acquire).min(location.0.len);
-        self.pin_view(location.0, accepts, readable)
+        let growing = self.pin_growing(location)?;
+        let len = growing.watermark();
+        Ok(growing.into_view(len))
     }
 
-    fn pin_view(
-        &self,
-        location: Location,
-        accepts: impl Fn(EntryState) -> bool,
-        readable: impl Fn(&Entry) -> u64,
-    ) -> Result<Pinned, PinError> {
+    /// Pins an object that may still be written and gives a view that grows with it; for a sealed one, of all of it.
+    pub fn pin_growing(&self, location: UnsealedLocation) -> Result<Growing, PinError> {
+        let accepts = |state| matches!(state, EntryState::Unsealed | EntryState::Writing | EntryState::Sealed);
+        let whole = self.pin_view(location.0, accepts)?;
+        Ok(Growing::over(self.clone(), whole))
+    }
+
+    fn pin_view(&self, location: Location, accepts: impl Fn(EntryState) -> bool) -> Result<Pinned, PinError> {
         let start = self.arena().read_at(location.offset, location.len).ok_or(PinError::Corrupt)?;
         let entry = self.table().entry(location.entry).ok_or(PinError::Corrupt)?;
         let word = self.pin_word(location.entry).ok_or(PinError::Corrupt)?;
@@ -138,8 +154,7 @@ impl StoreClient {
             pin::release(word);
             return Err(PinError::Corrupt);
         }
-        let len = readable(entry);
-        Ok(Pinned::held(self.clone(), Location { len, ..location }, start))
+        Ok(Pinned::held(self.clone(), location, start))
     }
 
     /// Claims an object for writing. It succeeds for one caller in one process.

@@ -155,6 +155,22 @@ unsafe fn copy_range(arena: &Arena, source: Source, from: u64, to: u64, cold: Co
     Ok(())
 }
 
+/// Maps the pages of `from..to` that this process has not mapped yet.
+pub(crate) fn populate_range(arena: &Arena, from: u64, to: u64) -> Result<(), Errno> {
+    let mut at = from;
+    while at < to {
+        let end = ((at / SPAN_BYTES + 1) * SPAN_BYTES).min(to);
+        if arena.span_use(at) != SpanUse::Mapped {
+            arena.populate_write(at, end - at)?;
+            if at.is_multiple_of(SPAN_BYTES) && (end - at == SPAN_BYTES || end == arena.capacity()) {
+                arena.mark(at, SpanUse::Mapped);
+            }
+        }
+        at = end;
+    }
+    Ok(())
+}
+
 /// Writes through the descriptor instead of the mapping.
 ///
 /// # Safety

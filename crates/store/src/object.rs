@@ -4,15 +4,20 @@
 //! used. [`Unsealed`] and [`Pinned`] are tokens of this process: both hold a pin, so the node cannot give their memory
 //! away, and both give it back when dropped. They must not be used in a forked child, whose pins are its own.
 
+mod growing;
+
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
+use crate::arena::SPAN_BYTES;
 use crate::client::{StoreClient, WriteError};
 use crate::copy;
 use crate::pin;
 use crate::sync::Ordering;
 use crate::table::{EntryState, OBJECTS_MAX};
+
+pub use growing::Growing;
 
 /// The size of a location on the wire.
 pub const LOCATION_BYTES: usize = 24;
@@ -127,6 +132,17 @@ impl Unsealed {
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len as usize) }
     }
 
+    /// Finds, zeroes and maps the pages of the next `len` bytes, so that who fills them (the kernel, for a socket) meets
+    /// no page fault, and missing memory is an error here. It goes on to where pages are mapped together, and says how
+    /// many bytes above the watermark are prepared. What this process has mapped before costs nothing.
+    pub fn prepare(&mut self, len: u64) -> Result<u64, WriteError> {
+        let start = self.location.offset + self.watermark;
+        let end = self.location.offset + self.location.len;
+        let end = start.saturating_add(len).div_ceil(SPAN_BYTES).saturating_mul(SPAN_BYTES).min(end);
+        copy::populate_range(self.client.arena(), start, end).map_err(WriteError::NoMemory)?;
+        Ok(end - start)
+    }
+
     /// Declares the next `len` bytes final.
     pub fn advance(&mut self, len: u64) -> Result<(), WriteError> {
         let left = self.location.len - self.watermark;
@@ -176,7 +192,7 @@ impl Unsealed {
 
 impl Drop for Unsealed {
     fn drop(&mut self) {
-        if pin::are_own()
+        if self.client.holds_pins()
             && let Some(word) = self.client.pin_word(self.location.entry)
         {
             pin::release(word);
@@ -206,6 +222,19 @@ impl Pinned {
     pub fn location(&self) -> Location {
         self.location
     }
+
+    /// A part of the view; its bytes are final, those beyond it may not be.
+    fn below(&self, start: u64, end: u64) -> &[u8] {
+        debug_assert!(start <= end && end <= self.location.len);
+        // SAFETY: as in `deref`, for a part of the range that the caller knows to be final.
+        unsafe { std::slice::from_raw_parts(self.start.add(start as usize).as_ptr(), (end - start) as usize) }
+    }
+
+    /// The same pin for a view of the first `len` bytes.
+    fn shortened(mut self, len: u64) -> Self {
+        self.location.len = self.location.len.min(len);
+        self
+    }
 }
 
 impl Deref for Pinned {
@@ -220,7 +249,7 @@ impl Deref for Pinned {
 
 impl Clone for Pinned {
     fn clone(&self) -> Self {
-        if pin::are_own()
+        if self.client.holds_pins()
             && let Some(word) = self.client.pin_word(self.location.entry)
         {
             pin::acquire_again(word);
@@ -231,7 +260,7 @@ impl Clone for Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        if pin::are_own()
+        if self.client.holds_pins()
             && let Some(word) = self.client.pin_word(self.location.entry)
         {
             pin::release(word);

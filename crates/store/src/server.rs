@@ -5,8 +5,10 @@
 //!
 //! Life of an object: `create` allocates; a client writes and seals; `free` (or `abort`, for one that is not sealed)
 //! condemns the entry and gives the memory back at once, or later in `sweep` when a pin or a file job still needs
-//! it. Spilling (in `server::spilling`) copies the bytes to the spill file while readers go on, and then evicts.
+//! it. Spilling (in `server::spilling`) copies the bytes to the spill file while readers go on, and then evicts. Secondary
+//! copies (in `server::copies`) are never spilled: they are dropped.
 
+mod copies;
 mod spilling;
 
 use std::collections::BTreeMap;
@@ -19,6 +21,11 @@ use crate::pin;
 use crate::spill::{SpillArea, SpillOptions};
 use crate::sync::{AtomicU32, Ordering};
 use crate::table::{EntryState, OBJECTS_MAX, ProcessSlot, Table};
+
+pub use copies::DropError;
+
+/// A shorter free range is not given back to the machine: the next objects take it, and giving it back costs more.
+pub const GIVE_BACK_BYTES_MIN: u64 = 64 << 10;
 
 /// Why the store cannot do what was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -103,6 +110,8 @@ struct Held {
     /// A spill or restore job uses the bytes.
     busy: bool,
     condemned: bool,
+    /// The same bytes are elsewhere too, so this copy is dropped where another would be spilled.
+    secondary: bool,
 }
 
 /// The node's store.
@@ -181,7 +190,8 @@ impl Store {
         self.by_use.insert(self.uses, index);
         let offset = allocation.offset();
         let record = &mut self.records[index as usize];
-        record.held = Some(Held { allocation, len, used_at: self.uses, busy: false, condemned: false });
+        record.held =
+            Some(Held { allocation, len, used_at: self.uses, busy: false, condemned: false, secondary: false });
         let location = Location { entry: index, generation: record.generation, offset, len };
         let entry = self.table.entry(index).expect("records never outgrow OBJECTS_MAX, checked above");
         // Relaxed: `publish` releases them together with the state.
@@ -253,9 +263,14 @@ impl Store {
         !pin::unpinned(self.pin_words(entry))
     }
 
-    /// Sealed objects that nobody has pinned, least recently used first, of at least `bytes_needed` bytes together
-    /// (or all there are).
+    /// Sealed objects that nobody has pinned and that are no secondary copies, least recently used first, of at least
+    /// `bytes_needed` bytes together (or all there are).
     pub fn spill_candidates(&self, bytes_needed: u64) -> Vec<Sealed> {
+        self.unused(bytes_needed, false)
+    }
+
+    /// Sealed objects that nobody uses, least recently used first, of at least `bytes_needed` bytes together.
+    fn unused(&self, bytes_needed: u64, secondary: bool) -> Vec<Sealed> {
         let mut found = Vec::new();
         let mut bytes = 0u64;
         for &entry in self.by_use.values() {
@@ -264,7 +279,7 @@ impl Store {
             }
             let Record { generation, held: Some(held) } = &self.records[entry as usize] else { continue };
             let Some(sealed) = self.sealed(entry, *generation) else { continue };
-            if held.busy || self.is_pinned(entry) {
+            if held.secondary != secondary || held.busy || self.is_pinned(entry) {
                 continue;
             }
             bytes = bytes.saturating_add(held.allocation.len());
@@ -282,6 +297,17 @@ impl Store {
         }
         self.populated = self.arena.populate(from)?;
         Ok(true)
+    }
+
+    /// Gives the memory of free ranges back to the machine, all that are worth a system call. Returns by how many bytes the
+    /// arena has become smaller.
+    pub fn give_back(&mut self) -> u64 {
+        let before = self.arena.resident();
+        for (offset, len) in self.allocator.free_ranges().filter(|(_, len)| *len >= GIVE_BACK_BYTES_MIN) {
+            // A range that stays is used again later.
+            let _ = self.arena.give_back(offset, len);
+        }
+        before.saturating_sub(self.arena.resident())
     }
 
     /// Figures for the state API.

@@ -35,10 +35,16 @@
 //! leaves a sleeper behind that looks awake. A producer killed between bit and
 //! summary harms its own connection only, and the next [`Words::ring`] with
 //! `force`, which every new producer starts with, repairs it.
+//!
+//! A pump that has sockets too sleeps in its poller and is woken by an eventfd. Its word then says so, and carries the
+//! number of the sleep. A producer first writes to the eventfd, whose edge wakes this sleep or the next, and only then
+//! clears the word, if it still is the word of the same sleep: killed in between, it has woken the pump (BELL-4); too
+//! late, it changes nothing (BELL-2), where a plain clear would make a later sleep look awake. A slot sleeps in one
+//! of the two ways for all its life: the futex's wake compares no number.
 
 use std::time::Duration;
 
-use crate::sync::{AtomicU64, Futex, Ordering, fence, fence_after_rmw};
+use crate::sync::{AtomicU64, Futex, Knocker, Ordering, fence, fence_after_rmw};
 
 /// How many connections one process can have.
 pub const CONNECTIONS_MAX: u16 = if cfg!(loom) { 64 } else { 4096 };
@@ -48,6 +54,10 @@ const WORDS: usize = CONNECTIONS_MAX as usize / 64;
 const ASLEEP: u32 = 1;
 /// Set in the caller's word while a caller drains in place of the pump.
 const PRESENT: u32 = 2;
+/// Set in the pump's word while its sleep is one in the poller.
+const IN_POLLER: u32 = 4;
+/// Where the number of that sleep begins.
+const SLEEP_SHIFT: u32 = 3;
 
 /// The number of a connection in its receiver's doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -119,10 +129,22 @@ impl Words {
         self.ready[index / 64].fetch_or(1 << (index % 64), Ordering::AcqRel);
     }
 
+    /// What a producer has done that was killed between the eventfd and the pump's word.
+    #[cfg(all(test, loom))]
+    pub(crate) fn ring_and_only_knock(&self, connection: Connection, knocker: &Knocker) {
+        self.mark_ready_only(connection);
+        let word = usize::from(connection.0) / 64;
+        self.summary.fetch_or(1 << word, Ordering::AcqRel);
+        fence_after_rmw();
+        if self.pump.word.load(Ordering::Relaxed) & ASLEEP != 0 {
+            knocker.knock();
+        }
+    }
+
     /// Marks a connection ready and wakes the process if it sleeps. `force`
     /// does so even if the bit is set already.
     #[inline]
-    pub(crate) fn ring(&self, connection: Connection, force: bool) {
+    pub(crate) fn ring(&self, connection: Connection, force: bool, knocker: &Knocker) {
         let index = usize::from(connection.0);
         let (word, bit) = (index / 64, 1u64 << (index % 64));
         // BELL-1: the tail store before the bit load.
@@ -135,20 +157,35 @@ impl Words {
         self.summary.fetch_or(1 << word, Ordering::AcqRel);
         // BELL-2: the summary before the sleepers' words.
         fence_after_rmw();
-        self.wake();
+        self.wake(knocker);
     }
 
     /// Wakes whoever should drain, if it sleeps.
     #[inline]
-    fn wake(&self) {
+    fn wake(&self, knocker: &Knocker) {
         let caller = self.caller.word.load(Ordering::Relaxed);
         if caller & PRESENT != 0 {
             if caller & ASLEEP != 0 {
                 self.caller.clear_and_wake(ASLEEP as u16);
             }
-        } else if self.pump.word.load(Ordering::Relaxed) & ASLEEP != 0 {
-            self.pump.clear_and_wake(ASLEEP as u16);
+            return;
         }
+        let pump = self.pump.word.load(Ordering::Relaxed);
+        if pump & ASLEEP != 0 {
+            self.wake_pump(pump, knocker);
+        }
+    }
+
+    /// Wakes the pump from the sleep that its word was seen to tell of.
+    #[cold]
+    fn wake_pump(&self, seen: u32, knocker: &Knocker) {
+        if seen & IN_POLLER == 0 {
+            self.pump.clear_and_wake(ASLEEP as u16);
+            return;
+        }
+        knocker.knock();
+        // Spares the others the system call until the pump is up. That it fails means that the pump has been.
+        let _ = self.pump.word.compare_exchange(seen, seen & !ASLEEP, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     #[inline]
@@ -192,19 +229,31 @@ impl Words {
         self.caller.word.store(PRESENT, Ordering::Release);
     }
 
-    pub(crate) fn leave_caller(&self) -> bool {
+    pub(crate) fn leave_caller(&self, knocker: &Knocker) -> bool {
         self.caller.word.store(0, Ordering::Release);
         // BELL-3: absence before the last look.
         fence(Ordering::SeqCst);
         let left_over = self.is_ready();
         if left_over {
-            self.wake();
+            self.wake(knocker);
         }
         left_over
     }
 
     pub(crate) fn prepare_sleep(&self, who: Sleeper) -> bool {
-        let (futex, asleep) = self.word_of(who);
+        let (_, asleep) = self.word_of(who);
+        self.announce(who, asleep)
+    }
+
+    /// Announces that the pump will sleep in its poller, for the `sleep`-th time: no two sleeps have the same number
+    /// while a producer could still be about to clear the word of the first.
+    pub(crate) fn prepare_poll(&self, sleep: u32) -> bool {
+        self.announce(Sleeper::Pump, ASLEEP | IN_POLLER | sleep << SLEEP_SHIFT)
+    }
+
+    #[inline]
+    fn announce(&self, who: Sleeper, asleep: u32) -> bool {
+        let (futex, _) = self.word_of(who);
         futex.word.store(asleep, Ordering::Release);
         // BELL-2: the word before the summary.
         fence(Ordering::SeqCst);

@@ -40,6 +40,19 @@ fn nobody_spins_while_every_core_runs_user_code() {
 }
 
 #[test]
+fn who_passes_on_what_others_say_leaves_a_core_to_each_of_them() {
+    let (fabric, slot) = fabric_and_slot();
+    // Ourselves and as many as leave one core.
+    for _ in 0..fabric.ncpus() - 1 {
+        fabric.enter_running(slot);
+    }
+    // So early no census is due.
+    assert_eq!(SpinPolicy::new(SpinMode::Adaptive).refuse(&fabric, 1), None);
+    let refused = SpinPolicy::between_two(SpinMode::Adaptive).refuse(&fabric, 1);
+    assert_eq!(refused, Some(SpinOutcome::NoSpareCore));
+}
+
+#[test]
 fn a_spin_ends_when_somebody_needs_the_core() {
     let (fabric, slot) = fabric_and_slot();
     let mut policy = SpinPolicy::new(SpinMode::Adaptive);

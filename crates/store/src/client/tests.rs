@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::server::Store;
+use crate::server::{FreeOutcome, Store};
 use crate::spill::SpillOptions;
 use crate::{LocationError, OBJECTS_MAX};
 
@@ -34,6 +34,26 @@ fn bytes_below_the_watermark_are_readable_before_the_seal() {
     let sealed = writer.seal().unwrap();
     assert_eq!(&*client.pin(sealed).unwrap(), b"abcdefgh");
     assert_eq!(&*client.pin_partial(location).unwrap(), b"abcdefgh");
+}
+
+#[test]
+fn a_growing_view_follows_the_watermark_and_keeps_what_it_has_when_the_object_is_given_up() {
+    let (mut store, client) = machine();
+    let location = store.create(6 << 20).unwrap();
+    let mut writer = client.writer(location).unwrap();
+    let growing = client.pin_growing(location).unwrap();
+    assert_eq!((growing.len(), growing.watermark(), growing.bytes(0..10)), (6 << 20, 0, &[][..]));
+    assert_eq!((writer.prepare(1), writer.prepare(u64::MAX)), (Ok(2 << 20), Ok(6 << 20)));
+    writer.spare_mut()[..3].copy_from_slice(b"abc");
+    writer.advance(3).unwrap();
+    assert_eq!(growing.bytes(1..10), b"bc");
+    assert_eq!(growing.bytes(7..10), b"");
+    assert_eq!(store.abort(location), Ok(FreeOutcome::Deferred));
+    drop(writer);
+    assert_eq!((store.sweep(), growing.bytes(0..3)), (0, &b"abc"[..]));
+    assert!(client.pin_growing(location).is_err());
+    drop(growing);
+    assert_eq!((store.sweep(), store.stats().used), (1, 0));
 }
 
 #[test]

@@ -215,3 +215,54 @@ fn a_full_disk_leaves_the_object_in_the_arena_and_the_disk_as_it_was() {
     assert!(view_whole && fits);
     assert_eq!(names, 0);
 }
+
+#[test]
+fn secondary_copies_are_dropped_and_never_spilled() {
+    let mut machine = machine();
+    let [primary, old, new] = [1, 2, 3].map(|byte| machine.put(byte, 64));
+    for copy in [old, new] {
+        machine.store.set_secondary(copy.0.entry, copy.0.generation, true).unwrap();
+    }
+    assert_eq!(machine.store.spill_candidates(u64::MAX), [primary]);
+    assert_eq!(machine.store.drop_candidates(64), [old]);
+    machine.store.touch(old.0.entry, old.0.generation);
+    assert_eq!(machine.store.drop_candidates(65), [new, old]);
+    assert_eq!(machine.store.drop_copy(primary.0.entry, primary.0.generation), Err(DropError::NotSecondary));
+    assert_eq!(machine.store.drop_copy(old.0.entry, old.0.generation), Ok(()));
+    assert_eq!(machine.client.pin(old).unwrap_err(), PinError::Moved);
+    assert_eq!(machine.store.drop_copy(old.0.entry, old.0.generation), Err(DropError::NotSecondary));
+    assert_eq!(machine.store.stats().used, 128);
+}
+
+#[test]
+fn a_copy_that_is_read_or_has_become_the_last_one_stays() {
+    let mut machine = machine();
+    let copy = machine.put(7, 64);
+    let (entry, generation) = (copy.0.entry, copy.0.generation);
+    machine.store.set_secondary(entry, generation, true).unwrap();
+    let pinned = machine.client.pin(copy).unwrap();
+    assert_eq!(machine.store.drop_candidates(u64::MAX), []);
+    assert_eq!(machine.store.drop_copy(entry, generation), Err(DropError::InUse));
+    assert_eq!(*pinned, [7; 64]);
+    drop(pinned);
+    machine.store.set_secondary(entry, generation, false).unwrap();
+    assert_eq!(machine.store.drop_copy(entry, generation), Err(DropError::NotSecondary));
+    assert_eq!(machine.store.spill_candidates(u64::MAX), [copy]);
+    assert_eq!(machine.free(copy), Ok(FreeOutcome::Freed));
+    assert!(machine.store.set_secondary(entry, generation, true).is_err());
+}
+
+#[test]
+fn the_memory_of_free_ranges_goes_back_to_the_machine_and_nothing_else_does() {
+    let mut machine = machine();
+    let [first, second, third] = [1, 2, 3].map(|byte| machine.put(byte, 1 << 20));
+    assert_eq!(machine.store.give_back(), 0, "all of it is used");
+    let _ = machine.free(second).unwrap();
+    assert_eq!(machine.store.give_back(), 1 << 20);
+    assert_eq!(machine.store.give_back(), 0);
+    assert_eq!(*machine.client.pin(first).unwrap(), vec![1; 1 << 20]);
+    assert_eq!(*machine.client.pin(third).unwrap(), vec![3; 1 << 20]);
+    let fourth = machine.put(4, 1 << 20);
+    assert_eq!(fourth.0.offset, second.0.offset);
+    assert_eq!(*machine.client.pin(fourth).unwrap(), vec![4; 1 << 20]);
+}

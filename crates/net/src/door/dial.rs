@@ -1,0 +1,223 @@
+//! The other side of the door: dialling, enrolling, renewing.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::CertificateDer;
+
+use super::arrival::Line;
+use super::neighbour;
+use crate::frame::{FrameError, FrameKind, ReadError, read_frame, write_frame};
+use crate::hello::{Enrolled, Greeting, HELLO_BYTES_MAX, Hello, HelloError, Purpose, Welcome, decode_reason};
+use crate::tls::{ClientTls, Credentials, Fingerprint, Key, Role, SecurityError, TlsWire, explain, tls_error};
+use crate::token::Token;
+use crate::wire::{Patience, PlainWire, Socket, Wire};
+
+/// Bytes that the other side may send before it is known: its certificate, the authority's, and one frame.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// How a dialler protects itself.
+#[derive(Debug, Clone)]
+pub enum DialSecurity {
+    /// Not at all: for addresses of this machine, and for bulk streams on a fabric that is trusted by name.
+    Plain,
+    /// TLS.
+    Tls(ClientTls),
+}
+
+/// How long a dialler waits.
+#[derive(Debug, Clone, Copy)]
+pub struct Timeouts {
+    /// For the connection.
+    pub connect: Duration,
+    /// Then for handshake and answer.
+    pub greeting: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(3), greeting: Duration::from_secs(5) }
+    }
+}
+
+/// Why nobody let us in.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The machine answers and says that nobody listens there: the process is gone.
+    #[error("nobody listens on {address}: has the node been started there?")]
+    RefusedByKernel {
+        /// What was dialled.
+        address: SocketAddr,
+    },
+    /// No answer in time.
+    #[error("{address} did not answer in time: is the machine up, and is the port open in between?")]
+    TimedOut {
+        /// What was dialled.
+        address: SocketAddr,
+    },
+    /// The node says no, and why.
+    #[error("{address} refused: {reason}")]
+    RefusedInWords {
+        /// What was dialled.
+        address: SocketAddr,
+        /// Its words.
+        reason: String,
+    },
+    /// The handshake failed.
+    #[error("{address}: {reason}")]
+    Tls {
+        /// What was dialled.
+        address: SocketAddr,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The connection ended before there was an answer.
+    #[error(
+        "{address} closed the connection without a word: it is crowded, or one side uses TLS and the other does not"
+    )]
+    Closed {
+        /// What was dialled.
+        address: SocketAddr,
+    },
+    /// There is no way there, or it broke.
+    #[error("{address} cannot be reached: {source}")]
+    Unreachable {
+        /// What was dialled.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The answer is none.
+    #[error("{address} does not answer as a node of bireme does: {reason}")]
+    NoNode {
+        /// What was dialled.
+        address: SocketAddr,
+        /// What is wrong with its answer.
+        reason: String,
+    },
+    /// Plain TCP to another machine.
+    #[error("{address} is another machine, and without TLS only this one is dialled: enrol with a token first")]
+    NotLoopback {
+        /// What was to be dialled.
+        address: SocketAddr,
+    },
+    /// What we would show cannot be used.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
+}
+
+impl DialError {
+    fn of_wire(address: SocketAddr, source: io::Error) -> Self {
+        if let Some(error) = tls_error(&source) {
+            return Self::Tls { address, reason: explain(error) };
+        }
+        match source.kind() {
+            io::ErrorKind::ConnectionRefused => Self::RefusedByKernel { address },
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::TimedOut { address },
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                Self::Closed { address }
+            }
+            _ => Self::Unreachable { address, source },
+        }
+    }
+
+    fn of_read(address: SocketAddr, error: ReadError) -> Self {
+        match error {
+            ReadError::Wire(error) => Self::of_wire(address, error),
+            ReadError::Frame(error @ FrameError::Version { .. }) => {
+                Self::RefusedInWords { address, reason: error.to_string() }
+            }
+            ReadError::Frame(error) => Self::NoNode { address, reason: error.to_string() },
+        }
+    }
+}
+
+/// Dials a node and says hello. The wire blocks, without a timeout.
+pub fn dial(
+    address: SocketAddr,
+    security: &DialSecurity,
+    hello: &Hello,
+    timeouts: Timeouts,
+) -> Result<(Welcome, Box<dyn Wire>), DialError> {
+    let trusted = address.ip().is_loopback() || matches!(hello.purpose, Purpose::Bulk { .. });
+    if matches!(security, DialSecurity::Plain) && !trusted {
+        return Err(DialError::NotLoopback { address });
+    }
+    let mut line = connect(address, security, timeouts)?;
+    let welcome: Welcome = ask(address, &mut line, hello)?;
+    if hello.cluster != 0 && hello.cluster != welcome.cluster {
+        let reason = format!("it belongs to cluster {:032x}, not to {:032x}", welcome.cluster, hello.cluster);
+        return Err(DialError::NoNode { address, reason });
+    }
+    let wire = line.trust().map_err(|error| DialError::of_wire(address, error))?;
+    // A bulk stream has its right from a control link, whoever is at the other end.
+    if matches!(security, DialSecurity::Plain) && !matches!(hello.purpose, Purpose::Bulk { .. }) {
+        let ours = rustix::net::getsockname(wire.raw_fd()).ok().and_then(|name| SocketAddr::try_from(name).ok());
+        let ours = ours.ok_or(DialError::Closed { address })?;
+        neighbour::check(address, ours).map_err(|reason| DialError::NoNode { address, reason })?;
+    }
+    Ok((welcome, wire))
+}
+
+/// Gets a certificate for a token. The secret is told to nobody but the authority that the token names.
+pub fn enrol(address: SocketAddr, token: &Token, role: Role, timeouts: Timeouts) -> Result<Credentials, DialError> {
+    let tls = ClientTls::pinned(token.fingerprint)?;
+    certify(address, tls, token.to_text(), role, token.fingerprint, timeouts)
+}
+
+/// Gets a new certificate, with a new key, for the one that is about to expire.
+pub fn renew(address: SocketAddr, credentials: &Credentials, timeouts: Timeouts) -> Result<Credentials, DialError> {
+    let tls = ClientTls::new(credentials)?;
+    certify(address, tls, String::new(), credentials.identity().role, credentials.fingerprint(), timeouts)
+}
+
+fn certify(
+    address: SocketAddr,
+    tls: ClientTls,
+    token: String,
+    role: Role,
+    fingerprint: Fingerprint,
+    timeouts: Timeouts,
+) -> Result<Credentials, DialError> {
+    let key = Key::generate()?;
+    let hello = Hello::new(0, 0, Purpose::Enrol { token, role, public_key: key.public() });
+    let mut line = connect(address, &DialSecurity::Tls(tls), timeouts)?;
+    let enrolled: Enrolled = ask(address, &mut line, &hello)?;
+    let (certificate, authority) =
+        (CertificateDer::from(enrolled.certificate), CertificateDer::from(enrolled.authority));
+    if Fingerprint::of(&authority) != fingerprint {
+        let reason = "it sent another authority than it was asked for".to_owned();
+        return Err(DialError::NoNode { address, reason });
+    }
+    Ok(Credentials::new(enrolled.cluster, key, certificate, authority, enrolled.expires)?)
+}
+
+fn connect(address: SocketAddr, security: &DialSecurity, timeouts: Timeouts) -> Result<Line, DialError> {
+    let failed = |error| DialError::of_wire(address, error);
+    let stream = TcpStream::connect_timeout(&address, timeouts.connect).map_err(failed)?;
+    // On loopback a port in which nobody listens can be given to the caller itself, which then hears its own words.
+    if stream.local_addr().is_ok_and(|own| own == address) {
+        return Err(DialError::RefusedByKernel { address });
+    }
+    let patience = Patience { deadline: Instant::now() + timeouts.greeting, bytes: ANSWER_BYTES_MAX };
+    let socket = Socket::new(stream, Some(patience)).map_err(failed)?;
+    Ok(match security {
+        DialSecurity::Plain => Line::Plain(PlainWire::over(socket, Vec::new())),
+        DialSecurity::Tls(tls) => Line::Tls(Box::new(TlsWire::connect(socket, tls).map_err(failed)?)),
+    })
+}
+
+/// Says hello and hears the answer.
+fn ask<G: Greeting>(address: SocketAddr, line: &mut Line, hello: &Hello) -> Result<G, DialError> {
+    let bad = |error: HelloError| DialError::NoNode { address, reason: error.to_string() };
+    let said = write_frame(line.wire(), Hello::KIND, &hello.encode().map_err(bad)?);
+    // Who closed before we had spoken may have said why, so the answer is looked for in any case.
+    let heard = read_frame(line.wire(), HELLO_BYTES_MAX).map_err(|error| DialError::of_read(address, error));
+    match (heard, said) {
+        (Ok((FrameKind::REFUSED, body)), _) => Err(DialError::RefusedInWords { address, reason: decode_reason(&body) }),
+        (Ok((kind, body)), _) => G::decode(kind, &body).map_err(bad),
+        (Err(error @ DialError::Tls { .. }), _) | (Err(error), Ok(())) => Err(error),
+        (Err(_), Err(error)) => Err(DialError::of_wire(address, error)),
+    }
+}

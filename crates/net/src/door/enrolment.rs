@@ -1,0 +1,73 @@
+//! Giving out certificates: for a token once, or for the certificate that is to be renewed.
+
+use std::time::Duration;
+
+use crate::hello::{Enrolled, PUBLIC_KEY_BYTES};
+use crate::tls::{Authority, PeerIdentity, Role, SecurityError};
+use crate::token::{Token, TokenBook, TokenError};
+
+/// What the node has that enrols others.
+pub struct Enrolment {
+    /// Makes the certificates.
+    pub authority: Authority,
+    /// Knows the tokens.
+    pub book: TokenBook,
+    /// How long a certificate is good.
+    pub life: Duration,
+}
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum EnrolError {
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    #[error("to enrol, show a token: make one with `bireme token create` on the machine that started the cluster")]
+    NoToken,
+    #[error("a {found} asks for the certificate of a {wanted}: enrol with a token for that")]
+    OtherRole { found: Role, wanted: Role },
+    #[error("the certificate could not be made: {0}")]
+    Security(#[from] SecurityError),
+}
+
+/// What a newcomer asks for.
+pub(super) struct Request<'a> {
+    pub(super) token: &'a str,
+    pub(super) role: Role,
+    pub(super) public_key: &'a [u8; PUBLIC_KEY_BYTES],
+    /// Who it is by the certificate that it has shown.
+    pub(super) identity: Option<PeerIdentity>,
+}
+
+impl Enrolment {
+    pub(super) fn serve(
+        &self,
+        cluster: u128,
+        request: &Request<'_>,
+        now: u64,
+    ) -> Result<(Enrolled, PeerIdentity), EnrolError> {
+        let identity = self.identity(request, now)?;
+        let certificate = self.authority.issue(identity, request.public_key, now, self.life)?;
+        let enrolled = Enrolled {
+            cluster,
+            certificate: certificate.as_ref().to_vec(),
+            authority: self.authority.certificate().as_ref().to_vec(),
+            expires: now.saturating_add(self.life.as_secs()),
+        };
+        Ok((enrolled, identity))
+    }
+
+    fn identity(&self, request: &Request<'_>, now: u64) -> Result<PeerIdentity, EnrolError> {
+        if !request.token.is_empty() {
+            let token = Token::parse(request.token)?;
+            self.book.spend(&token, request.role, now)?;
+            return Ok(PeerIdentity::random(request.role));
+        }
+        match request.identity {
+            None => Err(EnrolError::NoToken),
+            Some(identity) if identity.role != request.role => {
+                Err(EnrolError::OtherRole { found: identity.role, wanted: request.role })
+            }
+            Some(identity) => Ok(identity),
+        }
+    }
+}
