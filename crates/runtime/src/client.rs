@@ -11,10 +11,10 @@ use bireme_core::message::{Adoption, FromNode, ToNode};
 use bireme_core::owner::Event;
 use bireme_core::resources::Resources;
 use bireme_core::spec::{
-    ACTOR_CONCURRENCY_MAX, ARGUMENT_REFS_MAX, ActorOptions, RETURNS_MAX, TaskKind, TaskOptions, TaskSpec,
+    ACTOR_CONCURRENCY_MAX, ARGUMENT_REFS_MAX, ActorOptions, RETURNS_MAX, Strategy, TaskKind, TaskOptions, TaskSpec,
 };
 use bireme_core::stream::Stream;
-use bireme_core::value::{Body, RefSpec, Value, digest_without_owners};
+use bireme_core::value::{Body, Location, RefSpec, Value, digest_without_owners};
 
 use crate::config::Config;
 use crate::driver::Driver;
@@ -23,7 +23,7 @@ use crate::fetched::Fetched;
 use crate::forked::{check_forked, is_forked};
 use crate::function::Encoded;
 use crate::output::OutputLine;
-use crate::process::{self, Interest, Process, Waited, shut_down};
+use crate::process::{self, Interest, Process, Waited};
 use crate::reference::Ref;
 
 /// Tasks and calls of one process that have not ended; a submit beyond waits for one to end.
@@ -64,6 +64,16 @@ pub struct Submit {
     pub payload: Vec<u8>,
     /// Handles that must live until the task is submitted.
     pub keep: Vec<Ref>,
+    /// The user chose no place for it: it follows its parent into a placement group that captures.
+    pub inherits: bool,
+}
+
+/// What a put is called.
+pub(crate) enum Put {
+    /// A repeated task has made it before.
+    Adopted(Ref),
+    /// It is new.
+    New(ObjectId),
 }
 
 /// What a submit is for.
@@ -130,6 +140,7 @@ impl Runtime {
             function: request.function,
             digest: 0,
             attempt: 0,
+            lane: 0,
             depth: 0,
             returns: request.returns,
             kind,
@@ -147,6 +158,12 @@ impl Runtime {
             spec.id = lane.task_id();
             lane.repeated()
         });
+        if request.inherits
+            && let Some(group) = process::captured_group()
+        {
+            let strategy = Strategy::Group { group, bundle: None };
+            spec.options = Arc::new(TaskOptions { strategy, captures: true, ..(*spec.options).clone() });
+        }
         let (id, returns) = (spec.id, spec.returns);
         let (id, event) = if repeated { self.adopt(spec)? } else { (id, Event::Submitted(spec)) };
         let open = self.process.own(event);
@@ -163,7 +180,7 @@ impl Runtime {
         let room = |inner: &mut process::Inner| (inner.owner.pending() < TASKS_PENDING_MAX).then_some(());
         match self.process.wait_for(None, &Interest::Anything, room) {
             Waited::Got(()) | Waited::TimedOut => Ok(()),
-            Waited::Over => Err(shut_down()),
+            Waited::Over => Err(self.process.over_error()),
             Waited::Interrupted => Err(Error::Interrupted),
         }
     }
@@ -225,10 +242,6 @@ impl Runtime {
     /// Makes an object of a value.
     pub fn put(&self, value: Encoded) -> Result<Ref, Error> {
         self.check_running()?;
-        let (mut object, repeated) = self.process.with_lane(|lane| {
-            lane.advance();
-            (lane.put_id(), lane.repeated())
-        });
         // A large value is named by its length only: hashing it would cost as much as storing it.
         let head = digest_without_owners(0, &value.head, &value.nested);
         let digest = match value.len() {
@@ -237,19 +250,10 @@ impl Runtime {
             }
             len => head ^ len as u64,
         };
-        if repeated {
-            loop {
-                match self.ask_adoption(object, digest)?.0 {
-                    Adoption::New | Adoption::Running => break,
-                    Adoption::Finished(mut values) if values.len() == 1 => {
-                        let value = values.remove(0);
-                        self.process.own(Event::Put { object, digest, value, recorded: true });
-                        return Ok(Ref::counted(&self.process, object));
-                    }
-                    Adoption::Finished(_) | Adoption::Different => object = self.other_epoch(|lane| lane.put_id())?,
-                }
-            }
-        }
+        let object = match self.name_put(digest)? {
+            Put::Adopted(adopted) => return Ok(adopted),
+            Put::New(object) => object,
+        };
         let value = self.process.store_value(&value)?;
         let open = self.process.own(Event::Put { object, digest, value, recorded: false });
         let put = Ref::counted(&self.process, object);
@@ -260,6 +264,28 @@ impl Runtime {
             )));
         }
         Ok(put)
+    }
+
+    /// The name of the next put of the current thread; a repeated task adopts what exists under it.
+    pub(crate) fn name_put(&self, digest: u64) -> Result<Put, Error> {
+        let (mut object, repeated) = self.process.with_lane(|lane| {
+            lane.advance();
+            (lane.put_id(), lane.repeated())
+        });
+        if !repeated {
+            return Ok(Put::New(object));
+        }
+        loop {
+            match self.ask_adoption(object, digest)?.0 {
+                Adoption::New | Adoption::Running => return Ok(Put::New(object)),
+                Adoption::Finished(mut values) if values.len() == 1 => {
+                    let value = values.remove(0);
+                    self.process.own(Event::Put { object, digest, value, recorded: true });
+                    return Ok(Put::Adopted(Ref::counted(&self.process, object)));
+                }
+                Adoption::Finished(_) | Adoption::Different => object = self.other_epoch(|lane| lane.put_id())?,
+            }
+        }
     }
 
     /// The bytes of an object, waiting until there is a value.
@@ -278,8 +304,8 @@ impl Runtime {
             None
         });
         match waited {
-            Waited::Got(value) => r.process().fetch(&value),
-            Waited::Over => Err(shut_down()),
+            Waited::Got(value) => r.process().fetch(&value, r.spec()),
+            Waited::Over => Err(r.process().over_error()),
             Waited::Interrupted => Err(Error::Interrupted),
             Waited::TimedOut => {
                 let waiting_for = self.explain(r).unwrap_or_else(|error| error.to_string());
@@ -292,7 +318,7 @@ impl Runtime {
     pub fn try_get(&self, r: &Ref) -> Result<Option<Fetched>, Error> {
         self.check_refs([r])?;
         match r.process().value_now(r.id()) {
-            Some(value) => r.process().fetch(&value).map(Some),
+            Some(value) => r.process().fetch(&value, r.spec()).map(Some),
             None => Ok(None),
         }
     }
@@ -319,10 +345,10 @@ impl Runtime {
         }
         let process = r.process();
         if process.is_over() {
-            return Poll::Ready(Err(shut_down()));
+            return Poll::Ready(Err(process.over_error()));
         }
         match process.value_or_wake(r.id(), context.waker()) {
-            Some(value) => Poll::Ready(process.fetch(&value)),
+            Some(value) => Poll::Ready(process.fetch(&value, r.spec())),
             None => Poll::Pending,
         }
     }
@@ -350,7 +376,7 @@ impl Runtime {
         });
         match waited {
             Waited::Got(()) | Waited::TimedOut => Ok(flags),
-            Waited::Over => Err(shut_down()),
+            Waited::Over => Err(self.process.over_error()),
             Waited::Interrupted => Err(Error::Interrupted),
         }
     }
@@ -419,7 +445,8 @@ impl Runtime {
             return Ok(text);
         }
         let request = process.request_id();
-        let question = ToNode::Explain { request, task: r.id().task() };
+        let group = process.lock().owner.awaited_group(&r.id());
+        let question = ToNode::Explain { request, task: group.map_or(r.id().task(), |group| group.0) };
         match process.ask_within(request, &question, EXPLAIN_WAIT)? {
             FromNode::Explained { text, .. } => Ok(text),
             _ => Err(Error::System { what: "explaining", reason: "the node answered something else".into() }),
@@ -488,12 +515,15 @@ impl Runtime {
     /// A reference of a runtime that was shut down stays unusable, also when another one has started since.
     fn check_refs<'a>(&self, refs: impl IntoIterator<Item = &'a Ref>) -> Result<(), Error> {
         check_forked()?;
-        if refs.into_iter().any(|r| r.process().is_over()) { Err(shut_down()) } else { Ok(()) }
+        match refs.into_iter().find(|r| r.process().is_over()) {
+            Some(over) => Err(over.process().over_error()),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn check_running(&self) -> Result<(), Error> {
         check_forked()?;
-        if self.process.is_over() { Err(shut_down()) } else { Ok(()) }
+        if self.process.is_over() { Err(self.process.over_error()) } else { Ok(()) }
     }
 }
 
@@ -520,13 +550,38 @@ fn check_limits(request: &Submit) -> Result<(), Error> {
     Ok(())
 }
 
+/// A node that does not answer is declared dead within this time, and then another copy is sought.
+const COPY_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
+
 impl Process {
     /// The bytes behind a value.
-    pub(crate) fn fetch(&self, value: &Value) -> Result<Fetched, Error> {
+    pub(crate) fn fetch(&self, value: &Value, object: RefSpec) -> Result<Fetched, Error> {
         match &value.body {
             Body::Inline(bytes) => Ok(Fetched::Inline(Arc::clone(bytes))),
             Body::Failed(failure) => Err(Error::Failed(Arc::clone(failure))),
-            Body::Stored(at) => self.pin(*at),
+            Body::Stored(at) => match self.pin(object, *at) {
+                Err(error) if at.node != self.me.node => match self.value_elsewhere(object.object, *at) {
+                    Some(value) => self.fetch(&value, object),
+                    None => Err(error),
+                },
+                pinned => pinned,
+            },
+        }
+    }
+
+    /// What an object of this process is when it cannot be had from another node any more: another copy, or a failure. None
+    /// when nothing is heard of that.
+    fn value_elsewhere(&self, object: ObjectId, at: Location) -> Option<Value> {
+        if !self.lock().owner.owns(&object) {
+            return None;
+        }
+        let deadline = Some(std::time::Instant::now() + COPY_WAIT);
+        let waited = self.wait_for(deadline, &Interest::Objects(&[object]), |inner| {
+            inner.owner.value(&object).filter(|value| value.body != Body::Stored(at)).cloned()
+        });
+        match waited {
+            Waited::Got(value) => Some(value),
+            Waited::Over | Waited::Interrupted | Waited::TimedOut => None,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The one place that reads a clock: the machine's monotonic clock, which all processes share.
+//! The one place that reads a clock: the machine's monotonic clock, which all processes share, and the calendar for what
+//! people set a date to.
 
 use bireme_core::time::Tick;
 use rustix::time::{ClockId, clock_gettime};
@@ -8,4 +9,9 @@ use rustix::time::{ClockId, clock_gettime};
 pub fn now() -> Tick {
     let now = clock_gettime(ClockId::Monotonic);
     Tick(now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000)
+}
+
+/// The time of day, for expiries that people set. Nothing is ordered by it.
+pub fn seconds_since_1970() -> u64 {
+    clock_gettime(ClockId::Realtime).tv_sec.try_into().unwrap_or(0)
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use bireme_core::node::GPUS_MAX;
+use bireme_core::node::{GPUS_MAX, MemoryThresholds};
 use bireme_core::resources::{Amount, CUSTOM_RESOURCES_MAX, Resources};
 
+use crate::attach::Program;
+use crate::cluster::ClusterChoice;
 use crate::error::Error;
 use crate::output::Output;
 
@@ -50,6 +52,17 @@ pub struct Config {
     /// A folder that workers may make and fill; the keeper removes it at the end. They find its path in
     /// [`crate::keeper::SCRATCH_VARIABLE`].
     pub scratch_directory: Option<PathBuf>,
+    /// The cluster that the node is one of; none for a node alone.
+    pub cluster: Option<ClusterChoice>,
+    /// The node to attach to, instead of one inside this program: `auto`, `HOST:PORT`, or the folder of a node.
+    pub address: Option<String>,
+    /// What the workers of a program that attaches are; this executable when there is none.
+    pub program: Option<Program>,
+    /// Part of the memory in use at which the largest worker is ended; a little below, new work pauses and objects are spilled.
+    /// 1.0: nobody looks.
+    pub memory_limit_fraction: f64,
+    /// Bytes that workers and objects of this node may use together; the machine's by default, with what others use.
+    pub memory_limit_bytes: Option<u64>,
 }
 
 impl Default for Config {
@@ -72,11 +85,47 @@ impl Default for Config {
             output_rate_max: Some(10_000),
             worker_program: None,
             scratch_directory: None,
+            cluster: None,
+            address: None,
+            program: None,
+            memory_limit_fraction: 0.95,
+            memory_limit_bytes: None,
         }
     }
 }
 
 impl Config {
+    /// Refuses what only the node can be told.
+    pub(crate) fn check_attached(&self) -> Result<(), Error> {
+        let chosen = [
+            (self.cpus.is_some(), "cpus"),
+            (self.gpus > 0.0, "gpus"),
+            (self.memory_bytes.is_some(), "memory"),
+            (!self.resources.is_empty(), "resources"),
+            (self.object_store_bytes.is_some(), "object_store_memory"),
+            (self.cluster.is_some(), "cluster"),
+        ];
+        match chosen.into_iter().find(|(is_chosen, _)| *is_chosen) {
+            Some((_, name)) => Err(Error::BadArgument(format!(
+                "{name} belongs to the node, which is there already; leave it out, or leave the address out"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The same for a program that joins a cluster elsewhere: its own node only dials out, and takes no work.
+    pub(crate) fn of_driver_at(&self, address: &str) -> Result<Self, Error> {
+        let settings = crate::settings::Settings::load(&crate::settings::Flags::new())?;
+        let state = crate::local::StateDirectory::open(&settings.state_directory)?;
+        let cluster = Some(ClusterChoice::of_driver(address, &settings, &state)?);
+        Ok(Self { cpus: Some(0.0), gpus: 0.0, memory_bytes: Some(0), cluster, address: None, ..self.clone() })
+    }
+
+    /// For workers: the cancel grace in microseconds shifted left by one; the lowest bit says whether to spin.
+    pub(crate) fn worker_settings(&self) -> u64 {
+        self.cancel_grace_ms.saturating_mul(1_000) << 1 | u64::from(self.spin)
+    }
+
     /// What the node may hand out.
     pub fn total(&self) -> Result<Resources, Error> {
         let cpus = match self.cpus {
@@ -96,6 +145,16 @@ impl Config {
             custom.insert(name.clone(), Amount::from_f64(name, *amount)?);
         }
         Ok(Resources { cpus, gpus, memory_bytes: self.memory_bytes.unwrap_or_else(machine_memory_bytes), custom })
+    }
+
+    /// What is done at which use of memory.
+    pub fn memory_thresholds(&self) -> Result<MemoryThresholds, Error> {
+        let fraction = self.memory_limit_fraction;
+        if !(0.1..=1.0).contains(&fraction) {
+            let message = format!("a memory limit of {fraction} of the memory makes no sense; give 0.1 to 1.0");
+            return Err(Error::BadArgument(message));
+        }
+        Ok(MemoryThresholds::ending_at(fraction))
     }
 
     /// The size of the arena, in whole pages.

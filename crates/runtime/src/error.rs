@@ -7,6 +7,8 @@ use bireme_core::failure::Failure;
 use bireme_core::id::{ActorId, ObjectId};
 use bireme_core::resources::BadAmount;
 
+use crate::settings::SettingsError;
+
 /// An error of the runtime, as both front ends show it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -77,6 +79,20 @@ pub enum Error {
     /// No actor has this name.
     #[error("there is no actor named {0:?}")]
     NoSuchActor(String),
+    /// No placement group has this name.
+    #[error("there is no placement group named {0:?}")]
+    NoSuchGroup(String),
+    /// A setting cannot be used, or there is no node where one was looked for.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The node does not take this program as a driver.
+    #[error("the node refused this program: {0}")]
+    Refused(String),
+    /// The node that this program was attached to is gone.
+    #[error(
+        "the node of this program is gone: {0}; what it held is lost, call `shutdown` and `init` to go on with another"
+    )]
+    NodeGone(String),
     /// The operating system said no.
     #[error("{what}: {reason}")]
     System {

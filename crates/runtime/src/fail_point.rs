@@ -86,7 +86,7 @@ pub fn write_garbage(garbage: Garbage) -> Result<(), Error> {
 
 fn worker() -> Result<std::sync::Arc<Process>, Error> {
     let process = process::current().ok_or(Error::NotRunning("never started, or shut down"))?;
-    if process.me == bireme_core::id::ProcessId::DRIVER {
+    if process.me.is_driver() {
         return Err(Error::BadArgument("a driver has no fail points: call this inside a task".into()));
     }
     Ok(process)

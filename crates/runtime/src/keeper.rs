@@ -77,6 +77,8 @@ pub struct StartOptions<'a> {
     pub program: Option<&'a [OsString]>,
     /// A folder that workers may make and fill; the keeper removes it when it ends.
     pub scratch: Option<&'a Path>,
+    /// Variables beside those of this process.
+    pub environment: &'a [(String, String)],
 }
 
 /// What a worker process starts with.
@@ -184,6 +186,8 @@ impl Keeper {
         let mut environment = environment_for(&role);
         let scratch = options.scratch.map(|path| format!("{SCRATCH_VARIABLE}={}", path.display()));
         environment.extend(scratch.and_then(|text| CString::new(text).ok()));
+        let more = options.environment.iter().map(|(name, value)| format!("{name}={value}"));
+        environment.extend(more.filter_map(|text| CString::new(text).ok()));
         let exec = sys::Exec {
             path: options.program.and_then(|program| program.first()).and_then(as_c_string),
             arguments: match options.program {

@@ -2,13 +2,19 @@
 //!
 //! Entry points: [`Runtime::start`] makes the user's program a driver with a node inside; `worker` is what the keeper
 //! forks; `process` is the shell that both have around their owner and worker machines; `node` is the node's shell;
-//! `keeper` is the parent of all workers. Nothing here decides: decisions are in `bireme-core`.
+//! `keeper` is the parent of all workers. `daemon` is a node that is a process of its own, and `attach` how programs become
+//! drivers of it; `settings` is what it is told, `local` what a user has running on a machine, `admin` what commands ask
+//! a running node, `tokens` with what others come into its cluster. Nothing here decides: decisions are in `bireme-core`.
 
 #![deny(unsafe_code)]
 
+pub mod admin;
+pub mod attach;
 mod client;
 pub mod clock;
+pub mod cluster;
 mod config;
+pub mod daemon;
 mod driver;
 // A constructor that runs before `main` cannot be written without a linker section.
 #[allow(unsafe_code)]
@@ -18,20 +24,26 @@ pub mod fail_point;
 mod fetched;
 mod forked;
 mod function;
+mod groups;
 mod hosted;
 pub mod keeper;
 pub mod link;
+pub mod local;
 mod node;
 mod objects;
 pub mod output;
 mod process;
 mod reference;
+pub mod settings;
 mod streams;
 mod thread;
 mod ticket;
+pub mod tokens;
 pub mod worker;
 
+pub use attach::Program;
 pub use bireme_core as core;
+pub use bireme_net as net;
 pub use bireme_store::array;
 pub use client::{Runtime, Submit, Target};
 pub use config::{Config, OBJECT_STORE_BYTES_MIN};
@@ -39,6 +51,7 @@ pub use error::Error;
 pub use fetched::Fetched;
 pub use forked::{check_forked, is_forked};
 pub use function::{Encoded, Function, Interpreter, Invocation, Part, set_interpreter};
+pub use groups::NewGroup;
 pub use inventory;
 pub use output::{Output, OutputLine, Stream, Throttle};
 pub use process::{Interruptible, interruptible, set_cancel_hook, set_interrupt_check, wake_executors};

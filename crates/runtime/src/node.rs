@@ -3,34 +3,62 @@
 //! In an embedded runtime it lives in the driver. It sleeps until it is rung: requests ring, records do not until a
 //! quarter of a ring is full, so the ledger costs its readers one wake-up per thousands of records.
 //!
-//! Files: `links` (rings and connections), `objects` (the store's service: create, free, spill, restore).
+//! Files: `links` (rings and connections), `objects` (the store's service: create, free, spill, restore),
+//! `transfers` (copies of objects between nodes), `leaving` (how it leaves its cluster), `keepers` (one for each job),
+//! `drivers` (those that attach), `mail` (what other threads bring), `memory` (how much of it is in use), `status` (what
+//! people ask), `voices` (what workers print).
 
+mod abroad;
+mod bulk;
+mod drivers;
+mod keepers;
+mod leaving;
 mod links;
+mod mail;
+mod memory;
 mod objects;
+mod peers;
+mod programs;
+pub(crate) mod status;
+mod transfers;
+mod voices;
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bireme_core::failure::{Death, DeathCause};
-use bireme_core::id::ProcessId;
-use bireme_core::message::{FromNode, NodeBound, ToNode};
+use bireme_core::id::{JobId, NodeId, ProcessId};
+use bireme_core::message::{Between, FromNode, NodeBound, ToNode};
 use bireme_core::node::{Effect, Event, Node, NodeConfig};
 use bireme_core::record::Record;
 use bireme_core::time::Tick;
 use bireme_core::value::{Body, Value};
-use bireme_net::{Doorbell, Fabric, RingSpan, Sleeper, SlotId};
+use bireme_net::{Doorbell, Fabric, RingSpan, Sleeper, SlotId, SpinMode, SpinPolicy};
 use bireme_store::{Arena, SpillOptions, Table};
 
+use crate::attach::Program;
+use crate::attach::program::Programs;
 use crate::clock;
+use crate::cluster::ClusterStart;
 use crate::error::Error;
-use crate::keeper::{ExitKind, Keeper, Report, WorkerExit};
-use crate::output::{Output, OutputLine, Outputs};
+use crate::keeper::{ExitKind, Report, WorkerExit};
+use crate::output::Outputs;
 
+use abroad::Abroad;
+use drivers::Drivers;
+pub(crate) use keepers::{KeeperStart, SharedMemory};
+use keepers::{Keepers, Kept};
+use leaving::Leaving;
+pub(crate) use leaving::{Ending, OnEnding};
 use links::Links;
+pub(crate) use mail::{Mail, Word};
+use memory::MemoryWatch;
 use objects::Objects;
+use programs::Awaited;
+use status::Questions;
+use voices::{AwayLines, Voice};
 
 /// The node looks at least so often, for deadlines and deferred frees.
 const NODE_SLEEP_MAX: Duration = Duration::from_millis(500);
@@ -41,10 +69,8 @@ const STATE_PIECE_BYTES: usize = 32 << 10;
 pub struct NodeStart {
     /// The machine's settings.
     pub config: NodeConfig,
-    /// Number of the job.
-    pub job: u64,
-    /// Settings for workers: the cancel grace in microseconds shifted left by one; the lowest bit says whether to spin.
-    pub settings: u64,
+    /// Whether the node may wait for the next relay without sleep.
+    pub spin: bool,
     /// The shared fabric.
     pub fabric: Fabric,
     /// The arena.
@@ -53,151 +79,195 @@ pub struct NodeStart {
     pub table: Arc<Table>,
     /// Where to spill.
     pub spill: SpillOptions,
-    /// Where the output of workers goes.
-    pub output: Output,
-    /// Takes it when the driver's program wants lines.
-    pub outputs: Arc<Outputs>,
-    /// What workers are copies of, when not of this executable.
-    pub program: Option<Vec<std::ffi::OsString>>,
-    /// A folder that goes with the keeper.
-    pub scratch: Option<std::path::PathBuf>,
+    /// The program that the node is embedded in; none for a process of its own.
+    pub(crate) embedded: Option<Embedded>,
+    /// Its place among other nodes, if there are any.
+    pub cluster: Option<ClusterStart>,
+    /// Where programs of drivers on other nodes are made ready, if it runs those.
+    pub(crate) programs: Option<Arc<Programs>>,
+    /// Told when its part in a cluster is over.
+    pub(crate) on_ending: OnEnding,
+    /// What its workers and objects may use together; none: what the machine has.
+    pub memory_limit_bytes: Option<u64>,
 }
 
-/// The node as its driver holds it.
+/// The driver that a node is embedded in, and its job.
+pub(crate) struct Embedded {
+    pub(crate) job: JobId,
+    /// Settings for workers: the cancel grace in microseconds shifted left by one; the lowest bit says whether to spin.
+    pub(crate) settings: u64,
+    /// What its workers are.
+    pub(crate) keeper: KeeperStart,
+    /// Takes what they print when the driver's program wants lines.
+    pub(crate) outputs: Arc<Outputs>,
+    /// What other nodes are told that run workers of it; none for a node alone.
+    pub(crate) program: Option<Program>,
+}
+
+/// The node as who started it holds it.
 pub struct NodeThread {
     doorbell: Doorbell,
     stop: Arc<AtomicBool>,
-    keeper: Arc<Keeper>,
-    threads: Vec<JoinHandle<()>>,
-    /// The driver's rings: to the node and from it.
-    pub rings: (RingSpan, RingSpan),
+    thread: JoinHandle<()>,
+    sampler: Option<JoinHandle<()>>,
+    mail: Mail,
+    memory: SharedMemory,
+    /// The rings of the driver that it is embedded in: to the node and from it.
+    pub rings: Option<(RingSpan, RingSpan)>,
 }
 
 impl NodeThread {
-    /// Starts keeper and node.
+    /// Starts the node's thread, and the keeper of the program that it is embedded in.
     pub fn start(start: NodeStart) -> Result<Self, Error> {
         let system =
             |what: &'static str| move |error: &dyn std::fmt::Display| Error::System { what, reason: error.to_string() };
-        let inherit = vec![("fabric", start.fabric.fd()), ("arena", start.arena.fd()), ("table", start.table.fd())];
-        let keeper = Keeper::start(crate::keeper::StartOptions {
-            inherit,
-            program: start.program.as_deref(),
-            scratch: start.scratch.as_deref(),
-            output: start.output,
-        })
-        .map_err(|e| system("starting the keeper")(&e))?;
-        let keeper = Arc::new(keeper);
+        let memory = SharedMemory { fabric: start.fabric, arena: start.arena, table: start.table };
         let slot = SlotId::new(0).expect("slot 0 is in range");
-        start.fabric.claim_slot(slot, std::process::id());
-        let doorbell = start.fabric.doorbell(slot);
-        let mut links = Links::new(start.fabric.clone());
-        let rings = links.admit(ProcessId::DRIVER).map_err(|e| system("making the driver's rings")(&e))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let reports = Arc::new(Mutex::new(VecDeque::new()));
-        let mut objects = Objects::new(start.arena, start.table, start.spill, doorbell.clone());
-        objects.admit(ProcessId::DRIVER);
+        memory.fabric.claim_slot(slot, std::process::id());
+        let doorbell = memory.fabric.doorbell(slot);
+        let (mail, stop) = (Mail::new(doorbell.clone()), Arc::new(AtomicBool::new(false)));
+        let mut keepers = Keepers::new(memory.clone(), mail.clone(), Arc::clone(&stop));
+        let mut links = Links::new(memory.fabric.clone());
+        let (id, driver) = (start.config.id, ProcessId::first_driver(start.config.id));
+        let store = (Arc::clone(&memory.arena), Arc::clone(&memory.table));
+        let mut objects = Objects::new(id, store.0.clone(), store.1.clone(), start.spill, doorbell.clone());
+        let mut rings = None;
+        if let Some(Embedded { job, settings, keeper: start, outputs, program }) = start.embedded {
+            let keeper = start.start(&memory).map_err(|e| system("starting the keeper")(&e))?;
+            let kept = Kept { start, settings, voice: Voice::queue(outputs), executable: None, program };
+            keepers.add(job, keeper, kept, true)?;
+            rings = Some(links.admit(driver).map_err(|e| system("making the driver's rings")(&e))?);
+            objects.admit(driver);
+        }
+        let abroad = start.cluster.map(|cluster| Abroad::start(cluster, &doorbell, &mut objects, store)).transpose()?;
+        let watch = Arc::new(MemoryWatch::default());
+        let (limit_bytes, arena) = (start.memory_limit_bytes, Arc::clone(&memory.arena));
+        let sampler = memory::start(&watch, start.config.memory, limit_bytes, arena, (&doorbell, &stop))?;
         let shell = Shell {
+            id,
+            watch,
+            abroad,
+            relays: SpinPolicy::between_two(if start.spin { SpinMode::Adaptive } else { SpinMode::Never }),
             node: Node::new(start.config),
             links,
             objects,
             doorbell: doorbell.clone(),
-            fabric: start.fabric,
-            keeper: Arc::clone(&keeper),
-            reports: Arc::clone(&reports),
+            fabric: memory.fabric.clone(),
+            keepers,
+            drivers: Drivers::default(),
+            mail: mail.clone(),
             stop: Arc::clone(&stop),
-            job: start.job,
-            settings: start.settings,
             effects: Vec::new(),
             late: Vec::new(),
+            awaited: Awaited::new(start.programs),
+            questions: Questions::default(),
+            away: Arc::new(AwayLines::new(doorbell.clone())),
+            leaving: Leaving::new(start.on_ending),
         };
-        let reader = report_reader(&keeper, reports, start.outputs, &stop, doorbell.clone())?;
-        let node = crate::thread::spawn("bireme-node", move || shell.run())?;
-        Ok(Self { doorbell, stop, keeper, threads: vec![node, reader], rings })
+        let thread = crate::thread::spawn("bireme-node", move || shell.run())?;
+        Ok(Self { doorbell, stop, thread, sampler, mail, memory, rings })
     }
 
-    /// Ends all workers, the keeper and the node's threads, and waits for them.
+    /// The way to the node's thread, for threads that bring something.
+    pub(crate) fn mail(&self) -> Mail {
+        self.mail.clone()
+    }
+
+    /// The memory that its processes share.
+    pub(crate) fn memory(&self) -> SharedMemory {
+        self.memory.clone()
+    }
+
+    /// Ends all workers, the keepers and the node's threads, and waits for them.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.doorbell.ring_self();
-        self.keeper.shutdown();
-        for thread in self.threads {
-            // A panicked node thread has said so on standard error.
-            let _ = thread.join();
+        // A panicked node thread has said so on standard error.
+        let _ = self.thread.join();
+        if let Some(sampler) = self.sampler {
+            // It sleeps until its next look.
+            sampler.thread().unpark();
+            let _ = sampler.join();
         }
     }
 }
 
-type Reports = Arc<Mutex<VecDeque<Report>>>;
-
-/// The one thread that blocks on the keeper's socket.
-fn report_reader(
-    keeper: &Arc<Keeper>,
-    reports: Reports,
-    outputs: Arc<Outputs>,
-    stop: &Arc<AtomicBool>,
-    doorbell: Doorbell,
-) -> Result<JoinHandle<()>, Error> {
-    let (keeper, stop) = (Arc::clone(keeper), Arc::clone(stop));
-    crate::thread::spawn("bireme-keeper", move || {
-        loop {
-            match keeper.read_report() {
-                Ok(Report::Output { pid, stream, name, text, .. }) => {
-                    let pid = pid.unsigned_abs();
-                    let line = |text: &str| OutputLine { pid, name: name.clone(), stream, text: text.to_owned() };
-                    outputs.push(text.split('\n').map(line));
-                }
-                Ok(Report::OutputDropped { lines }) => outputs.note_dropped(lines),
-                Ok(report) => {
-                    reports.lock().unwrap_or_else(PoisonError::into_inner).push_back(report);
-                    doorbell.ring_self();
-                }
-                Err(lost) => {
-                    outputs.close();
-                    if !stop.load(Ordering::Acquire) {
-                        eprintln!("bireme: {lost}; every worker is gone, and no task can run");
-                    }
-                    return;
-                }
-            }
-        }
-    })
-}
-
 struct Shell {
+    id: NodeId,
+    watch: Arc<MemoryWatch>,
+    /// The other nodes, when there are any.
+    abroad: Option<Abroad>,
+    /// When to wait for the next relay without sleep.
+    relays: SpinPolicy,
     node: Node,
     links: Links,
     objects: Objects,
     doorbell: Doorbell,
     fabric: Fabric,
-    keeper: Arc<Keeper>,
-    reports: Reports,
+    keepers: Keepers,
+    drivers: Drivers,
+    mail: Mail,
     stop: Arc<AtomicBool>,
-    job: u64,
-    settings: u64,
     effects: Vec<Effect>,
     late: Vec<(ProcessId, ToNode)>,
+    awaited: Awaited,
+    questions: Questions,
+    /// Lines for drivers on other nodes.
+    away: Arc<AwayLines>,
+    leaving: Leaving,
 }
 
 impl Shell {
     fn run(mut self) {
         self.step(Event::Started);
+        // Who was there when this node joined is known before anybody asks what can be placed.
+        self.hear_nodes();
         loop {
             self.pass();
             if self.stop.load(Ordering::Acquire) {
+                self.end_own_job_elsewhere();
+                self.drivers.finish_all("the node was stopped");
+                // Before others hear that it leaves, and run again what ran here.
+                self.keepers.end_all();
+                if let Some(abroad) = &mut self.abroad {
+                    abroad.stop();
+                }
                 return;
             }
             self.links.flush();
-            if self.node.wants_pass() {
+            if let Some(abroad) = &mut self.abroad {
+                abroad.peers.flush();
+            }
+            let heard = self.abroad.as_ref().is_some_and(|abroad| abroad.peers.has_news());
+            if heard || self.node.wants_pass() {
                 continue;
             }
-            if self.doorbell.prepare_sleep(Sleeper::Pump) {
-                self.doorbell.sleep(Sleeper::Pump, Some(self.patience()));
+            self.sleep();
+        }
+    }
+
+    fn sleep(&mut self) {
+        self.sleep_at_most(NODE_SLEEP_MAX);
+    }
+
+    fn sleep_at_most(&mut self, longest: Duration) {
+        let patience = self.patience().min(longest);
+        match &mut self.abroad {
+            None => {
+                if self.doorbell.prepare_sleep(Sleeper::Pump) {
+                    self.doorbell.sleep(Sleeper::Pump, Some(patience));
+                }
+            }
+            Some(abroad) => {
+                abroad.peers.poller.wait(Some(&mut self.relays), Some(patience), || false);
             }
         }
     }
 
     fn patience(&self) -> Duration {
-        let left = self.node.deadline().map(|due| Duration::from_micros(due.since_us(clock::now())));
+        let peers = self.abroad.as_ref().and_then(|abroad| abroad.peers.deadline());
+        let due = self.node.deadline().into_iter().chain(peers).min();
+        let left = due.map(|due| Duration::from_micros(due.since_us(clock::now())));
         left.map_or(NODE_SLEEP_MAX, |left| left.min(NODE_SLEEP_MAX)).max(Duration::from_micros(50))
     }
 
@@ -210,17 +280,23 @@ impl Shell {
         for (process, request) in std::mem::take(&mut self.late) {
             self.step(Event::Requested { process, request });
         }
-        let reports = std::mem::take(&mut *self.reports.lock().unwrap_or_else(PoisonError::into_inner));
-        for report in reports {
-            self.reported(report);
+        for word in self.mail.take() {
+            self.hear(word);
         }
         for (to, message) in self.objects.progress() {
             self.links.send(to, &message);
+        }
+        self.hear_nodes();
+        self.send_lines();
+        if let Some(sample) = self.watch.take() {
+            self.step(sample);
+            self.watch.set_pressed(self.node.memory_level());
         }
         self.step(Event::Passed);
         if self.node.deadline().is_some_and(|due| due <= clock::now()) {
             self.step(Event::Ticked);
         }
+        self.leave_if_drained();
     }
 
     fn drain(&mut self, process: ProcessId) {
@@ -237,29 +313,68 @@ impl Shell {
                     request @ (ToNode::Explain { .. }
                     | ToNode::QueryState { .. }
                     | ToNode::QueryResources { .. }
+                    | ToNode::QueryNodes { .. }
+                    | ToNode::QueryGroups { .. }
                     | ToNode::QueryNames { .. }),
                 ))) => self.late.push((process, request)),
                 Ok(Some(NodeBound::Request(request))) => self.step_at(Event::Requested { process, request }, now),
+                Ok(Some(NodeBound::Relay { to, bytes })) => self.step_at(Event::Relay { process, to, bytes }, now),
                 Ok(None) => return,
                 Err(reason) => {
                     // Never the node: the process is ended, and its death says why.
                     self.links.mute(process);
-                    let request = ToNode::PeerCorrupt { peer: process, reason };
-                    self.step(Event::Requested { process: ProcessId::DRIVER, request });
+                    self.step(Event::ProcessCorrupt { process, reason });
                     return;
                 }
             }
         }
     }
 
+    fn hear(&mut self, word: Word) {
+        match word {
+            // Of workers that ended because this node leaves: others hear of the node.
+            Word::Report(_) | Word::KeeperLost { .. } if self.leaving.has_ended_workers() => {}
+            Word::Report(report) => self.reported(report),
+            Word::KeeperLost { job, reason } => self.keeper_lost(job, &reason),
+            Word::StatusAsked(reply) => self.status_asked(reply),
+            Word::Knocked(knock) => self.knocked(*knock),
+            Word::Drain { node, grace_us, reply } => self.drain_asked(node, grace_us, reply),
+            Word::ProgramRead { to, job, parcel } => self.tell_slowly(to, &Between::GiveProgram { job, parcel }),
+            Word::PieceRead { to, job, from, bytes } => self.tell_slowly(to, &Between::GivePiece { job, from, bytes }),
+            Word::PieceWanted { job, from } => self.tell_slowly(job.node(), &Between::WantPiece { job, from }),
+            Word::ProgramReady { job, made } => self.program_ready(job, *made),
+            Word::DriverLeft { process, how } => self.driver_left(process, how),
+        }
+    }
+
+    /// A keeper is gone, and its workers with it: the node goes on.
+    fn keeper_lost(&mut self, keeper_of: JobId, reason: &str) {
+        let lost = self.node.workers().filter(|(_, job)| self.keepers.serves(keeper_of, *job));
+        let lost: Vec<ProcessId> = lost.map(|(process, _)| process).collect();
+        self.keepers.lost(keeper_of);
+        for process in lost {
+            self.watch.ended(process);
+            self.drain(process);
+            self.step(Event::WorkerExited(Death {
+                process,
+                pid: 0,
+                cause: DeathCause::Ended(reason.to_owned()),
+                stderr_tail: String::new(),
+                memory_peak_bytes: 0,
+                culprit: None,
+            }));
+        }
+    }
+
     fn reported(&mut self, report: Report) {
         match report {
             Report::Spawned { slot, incarnation, pid } => {
-                let (process, pid) = (ProcessId { slot, incarnation }, pid.unsigned_abs());
+                let (process, pid) = (ProcessId { node: self.id, slot, incarnation }, pid.unsigned_abs());
+                self.watch.began(process, pid);
                 self.step(Event::WorkerSpawned { process, pid });
             }
             Report::SpawnFailed { slot, incarnation, reason } => {
-                let process = ProcessId { slot, incarnation };
+                let process = ProcessId { node: self.id, slot, incarnation };
                 let cause = DeathCause::NotStarted(reason);
                 self.step(Event::WorkerExited(Death {
                     process,
@@ -273,7 +388,8 @@ impl Shell {
             // Never among these: the reader has passed them on.
             Report::Output { .. } | Report::OutputDropped { .. } => {}
             Report::Exited(exit) => {
-                let process = ProcessId { slot: exit.slot, incarnation: exit.incarnation };
+                let process = ProcessId { node: self.id, slot: exit.slot, incarnation: exit.incarnation };
+                self.watch.ended(process);
                 self.drain(process);
                 self.step(Event::WorkerExited(death_of(process, exit)));
             }
@@ -291,25 +407,58 @@ impl Shell {
             self.act(effect);
         }
         self.effects = effects;
+        self.drivers.finish_ended();
     }
 
     fn act(&mut self, effect: Effect) {
         match effect {
             Effect::Spawn(process) => self.spawn(process),
-            // A lost keeper has taken the worker with it.
-            Effect::Kill(process) => drop(self.keeper.signal(process.slot, libc::SIGKILL)),
+            Effect::Kill(process) if process.is_driver() => self.drivers.dismiss(process),
+            Effect::Kill(process) if self.stops_waiting(process) => {}
+            Effect::Kill(process) => {
+                if let Some(job) = self.node.job_of(process) {
+                    self.keepers.signal(job, process.slot, libc::SIGKILL);
+                }
+            }
             Effect::Send { to, message } => self.links.send(to, &message),
             Effect::OpenLink { a, b } => {
                 if let Err(reason) = self.links.open(a, b) {
                     eprintln!("bireme: no link between {a} and {b}: {reason}");
                 }
             }
+            Effect::EndJob(job) => {
+                self.drivers.job_ended(job);
+                if let Some((voice, _)) = self.keepers.voice(job) {
+                    voice.job_over();
+                }
+            }
+            Effect::CloseJob(job) => {
+                self.drivers.job_closed(job);
+                self.keepers.close(job);
+            }
             Effect::CloseProcess(process) => {
                 self.links.close(process);
                 self.objects.release(process);
             }
-            Effect::FreeStored(at) => self.objects.free(at),
+            Effect::FreeStored(at) => self.free_stored(at),
+            Effect::Tell { node, message } => {
+                if let Some(abroad) = &mut self.abroad {
+                    abroad.peers.tell(node, &message);
+                }
+            }
+            Effect::AskController(request) => {
+                if let Some(abroad) = &mut self.abroad {
+                    abroad.peers.ask_controller(request);
+                }
+            }
+            Effect::Promote(at) => self.promote(at),
+            Effect::Bring { object, at } => self.bring(object, at),
+            Effect::SpillSome { bytes } => self.objects.relieve(bytes),
+            Effect::Store { process, request: ToNode::Fetch { request, object, at } } => {
+                self.fetch(process, request, object, at);
+            }
             Effect::Store { process, request: ToNode::QueryState { request } } => self.send_state(process, request),
+            Effect::Store { process, request: ToNode::QueryNodes { request } } => self.send_nodes(process, request),
             Effect::Store { process, request } => {
                 for (to, message) in self.objects.serve(process, request) {
                     self.links.send(to, &message);
@@ -323,19 +472,16 @@ impl Shell {
             self.fabric.claim_slot(slot, 0);
         }
         self.objects.admit(process);
+        let job = self.node.job_of(process).unwrap_or_default();
         let asked = self.links.admit(process).and_then(|(to_node, from_node)| {
-            let words = [self.job, to_node.offset(), from_node.offset(), self.settings];
-            self.keeper.spawn(process.slot, process.incarnation, words).map_err(|error| error.to_string())
+            let rings = (to_node.offset(), from_node.offset());
+            if self.awaits_program(job, process, rings) {
+                return Ok(());
+            }
+            self.keepers.spawn(job, process, rings)
         });
         if let Err(reason) = asked {
-            let slot = process.slot;
-            let incarnation = process.incarnation;
-            self.reports.lock().unwrap_or_else(PoisonError::into_inner).push_back(Report::SpawnFailed {
-                slot,
-                incarnation,
-                reason,
-            });
-            self.doorbell.ring_self();
+            self.spawn_failed(process, reason);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use bireme_core::id::{ActorId, ObjectId};
+use bireme_core::id::{ActorId, NodeId, ObjectId};
 use bireme_core::message::{FromNode, Peer, ToNode};
 use bireme_core::owner::{ActorView, Event, Readiness, TaskState};
 use bireme_core::value::{Body, INLINE_BYTES_MAX, Location, RefSpec, Value};
@@ -22,9 +22,9 @@ pub(crate) fn to_store(at: Location) -> bireme_store::Location {
     bireme_store::Location { entry: at.entry, generation: at.generation, offset: at.offset, len: at.len }
 }
 
-/// The engine's name for a place in the store.
-pub(crate) fn from_store(at: bireme_store::Location) -> Location {
-    Location { entry: at.entry, generation: at.generation, offset: at.offset, len: at.len }
+/// The engine's name for a place in the store of this node.
+pub(crate) fn from_store(node: NodeId, at: bireme_store::Location) -> Location {
+    Location { node, entry: at.entry, generation: at.generation, offset: at.offset, len: at.len }
 }
 
 impl Process {
@@ -58,7 +58,7 @@ impl Process {
             writer.seal()
         };
         match written() {
-            Ok(sealed) => Ok(from_store(sealed.0)),
+            Ok(sealed) => Ok(from_store(self.me.node, sealed.0)),
             Err(error) => {
                 self.tell(&ToNode::AbortObject { at });
                 Err(Error::StoreFull(error.to_string()))
@@ -67,13 +67,19 @@ impl Process {
     }
 
     /// A view of a stored object, restored from disk when it was spilled.
-    pub(crate) fn pin(&self, first: Location) -> Result<Fetched, Error> {
-        let mut at = first;
+    pub(crate) fn pin(&self, object: RefSpec, first: Location) -> Result<Fetched, Error> {
+        let foreign = first.node != self.me.node;
+        let mut at = if foreign { self.bring(object, first)? } else { first };
         for _ in 0..PIN_TRIES_MAX {
             match self.store.pin(Sealed(to_store(at))) {
                 Ok(pinned) => return Ok(Fetched::Pinned(Arc::new(pinned))),
                 Err(PinError::Moved) => {}
                 Err(error) => return Err(Error::StoreFull(error.to_string())),
+            }
+            if foreign {
+                // The copy was dropped before it was pinned.
+                at = self.bring(object, first)?;
+                continue;
             }
             let request = self.request_id();
             match self.ask(request, &ToNode::Locate { request, at: first })? {
@@ -85,6 +91,19 @@ impl Process {
         let text =
             format!("an object was moved out {PIN_TRIES_MAX} times while it was being read; the store is too small");
         Err(Error::StoreFull(text))
+    }
+
+    /// Has the node bring a copy of what lies on another one.
+    fn bring(&self, object: RefSpec, at: Location) -> Result<Location, Error> {
+        let request = self.request_id();
+        let lost = |reason: String| {
+            let failure = bireme_core::failure::Failure::ObjectLost { object: object.object, reason };
+            Error::Failed(Arc::new(failure))
+        };
+        match self.ask(request, &ToNode::Fetch { request, object, at })? {
+            FromNode::Located { located, .. } => located.map_err(lost),
+            _ => Err(lost("the node answered something else".into())),
+        }
     }
 
     /// Says that someone waits for an object, so that its owner is asked and its waiters are told.
@@ -142,7 +161,8 @@ impl Process {
 
     /// Becomes a borrower of an object that nobody lent, a named actor's, while a handle of it is held.
     pub(crate) fn borrow_unasked(&self, spec: RefSpec) {
-        if spec.owner == self.me {
+        // What a node names itself it keeps by itself.
+        if spec.owner == self.me || spec.owner.is_node() {
             return;
         }
         let message = Peer::Lent { object: spec.object, borrower: self.me, count: 1 };

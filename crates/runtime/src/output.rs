@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use bireme_core::id::NodeId;
 use bireme_core::time::Tick;
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +69,8 @@ pub struct OutputLine {
     pub name: String,
     /// Where it was written.
     pub stream: Stream,
+    /// The worker's node, when that is not the driver's.
+    pub node: Option<NodeId>,
     /// The line, without its end.
     pub text: String,
 }
@@ -169,6 +172,7 @@ impl State {
                 pid: std::process::id(),
                 name: "bireme".to_owned(),
                 stream: Stream::Stderr,
+                node: None,
                 text: format!("{count} of worker output dropped: they came faster than they were read"),
             });
         }
@@ -182,7 +186,7 @@ mod tests {
     use super::*;
 
     fn line(text: &str) -> OutputLine {
-        OutputLine { pid: 7, name: "work".into(), stream: Stream::Stdout, text: text.into() }
+        OutputLine { pid: 7, name: "work".into(), stream: Stream::Stdout, node: None, text: text.into() }
     }
 
     #[test]

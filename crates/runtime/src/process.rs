@@ -26,17 +26,18 @@ use executors::Executors;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::task::Waker;
 use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use bireme_core::failure::Failure;
-use bireme_core::id::{LeaseId, ObjectId, ProcessId, TaskId};
+use bireme_core::id::{GroupId, LeaseId, ObjectId, ProcessId, TaskId};
 use bireme_core::lane::Lane;
 use bireme_core::message::{FromNode, Peer};
 use bireme_core::owner::{self, Owner, OwnerConfig};
-use bireme_core::spec::{Interned, TaskSpec};
+use bireme_core::spec::{Interned, TaskKind, TaskSpec};
 use bireme_core::value::Value;
 use bireme_core::worker::{self, Execution, Pace, Worker};
 use bireme_net::{Connection, Doorbell, Fabric, RingSpan, SlotId, SpinMode};
@@ -45,6 +46,9 @@ use bireme_store::StoreClient;
 use crate::error::Error;
 use crate::link::{Incoming, Outgoing};
 use crate::output::Outputs;
+
+/// The pause between two looks whether all threads have left.
+const QUIET_PAUSE: Duration = Duration::from_millis(1);
 
 /// The node's place among a process's connections.
 pub const NODE_CONNECTION: u16 = 0;
@@ -83,8 +87,14 @@ pub struct Process {
     next_lane: AtomicU32,
     /// Set when the runtime is over; every wait ends with an error.
     over: AtomicBool,
+    /// Why it is over, when the node is gone.
+    lost: OnceLock<String>,
+    /// Threads that may be asleep on the doorbell: those that wait, and the pump.
+    busy: AtomicUsize,
     /// What workers print, in a driver.
     outputs: OnceLock<Arc<Outputs>>,
+    /// The placement group of the actor that lives here.
+    actor_place: OnceLock<GroupPlace>,
     /// Itself, for the threads that it starts.
     this: Weak<Process>,
 }
@@ -136,6 +146,7 @@ pub(crate) struct Inner {
     /// Links with something to publish.
     dirty: Vec<u16>,
     scratch: Vec<u8>,
+    relay_scratch: Vec<u8>,
     interned: Interned,
     /// Connections that are ready, between taking them and draining them.
     ready: Vec<u16>,
@@ -159,6 +170,8 @@ pub(crate) struct Inner {
     to_self: VecDeque<Peer>,
     executors: Executors,
     exit: bool,
+    /// Nothing of the shared memory is to be touched any more: the slot may become another process's.
+    closed: bool,
     fail_point: Option<crate::fail_point::FailPoint>,
 }
 
@@ -193,6 +206,7 @@ impl Process {
             parked: VecDeque::new(),
             dirty: Vec::new(),
             scratch: Vec::new(),
+            relay_scratch: Vec::new(),
             interned: Interned::default(),
             ready: Vec::new(),
             lead: Lead::Pump,
@@ -208,6 +222,7 @@ impl Process {
             to_self: VecDeque::new(),
             executors: Executors::default(),
             exit: false,
+            closed: false,
             fail_point: None,
         };
         let process = Arc::new_cyclic(|this| Self {
@@ -222,7 +237,10 @@ impl Process {
             next_request: AtomicU64::new(1),
             next_lane: AtomicU32::new(0),
             over: AtomicBool::new(false),
+            lost: OnceLock::new(),
+            busy: AtomicUsize::new(0),
             outputs: OnceLock::new(),
+            actor_place: OnceLock::new(),
             this: this.clone(),
         });
         wait::start_pump(&process)?;
@@ -266,6 +284,45 @@ impl Process {
         self.doorbell.ring_self();
     }
 
+    /// The node is gone: every wait returns, and every later call is an error that says so.
+    pub(crate) fn lose_node(&self, reason: String) {
+        // The first reason is the one that counts.
+        let _ = self.lost.set(reason);
+        self.end();
+    }
+
+    /// The error of a call after the end.
+    pub(crate) fn over_error(&self) -> Error {
+        match self.lost.get() {
+            Some(reason) => Error::NodeGone(reason.clone()),
+            None => Error::Failed(Arc::new(Failure::ShutDown)),
+        }
+    }
+
+    /// After the end: nothing is read from shared memory or written to it any more, whatever is still dropped.
+    pub(crate) fn close(&self) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        inner.links.clear();
+        inner.connection_of.clear();
+        inner.parked.clear();
+        self.store.close();
+    }
+
+    /// After the end: whether all threads have left the doorbell within the time.
+    pub(crate) fn is_quiet_within(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        while self.busy.load(Ordering::Acquire) > 0 {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            // Whoever wakes finds that it is over, and the next one may still sleep.
+            self.doorbell.ring_self();
+            std::thread::sleep(QUIET_PAUSE);
+        }
+        true
+    }
+
     /// Itself, while it lives.
     pub(crate) fn this(&self) -> Option<Arc<Process>> {
         self.this.upgrade()
@@ -304,6 +361,7 @@ impl Process {
                     seat: None,
                     flag: None,
                     gpus: Vec::new(),
+                    place: self.actor_place.get().copied(),
                 });
             }
             let context = context.as_mut().expect("a context was just made");
@@ -367,6 +425,42 @@ pub(crate) struct Context {
     flag: Option<Arc<AtomicBool>>,
     /// The GPUs of that task.
     gpus: Vec<u32>,
+    /// The placement group of that task, or of the actor that lives here.
+    place: Option<GroupPlace>,
+}
+
+/// In which placement group something runs.
+#[derive(Clone, Copy)]
+pub(crate) struct GroupPlace {
+    pub(crate) group: GroupId,
+    /// What it submits goes there too.
+    captures: bool,
+}
+
+impl GroupPlace {
+    fn of(spec: &TaskSpec) -> Option<Self> {
+        spec.options.strategy.group().map(|group| Self { group, captures: spec.options.captures })
+    }
+}
+
+impl Process {
+    /// An actor lives here from now on.
+    pub(crate) fn become_actor(&self, spec: &TaskSpec) {
+        if let Some(place) = GroupPlace::of(spec) {
+            // Only once: a process is one actor's for its whole life.
+            let _ = self.actor_place.set(place);
+        }
+    }
+}
+
+/// In which placement group the current thread's code runs.
+pub(crate) fn current_place() -> Option<GroupPlace> {
+    CONTEXT.with_borrow(|context| context.as_ref().and_then(|c| c.place))
+}
+
+/// The placement group into which goes what the current thread submits.
+pub(crate) fn captured_group() -> Option<GroupId> {
+    current_place().filter(|place| place.captures).map(|place| place.group)
 }
 
 thread_local! {
@@ -387,6 +481,10 @@ pub(crate) fn in_task<R>(
         seat: Some(execution.lease),
         flag: Some(Arc::clone(flag)),
         gpus: execution.gpus.clone(),
+        place: match spec.kind {
+            TaskKind::Plain | TaskKind::Create(_) => GroupPlace::of(spec),
+            TaskKind::Call { .. } => process.actor_place.get().copied(),
+        },
     };
     CONTEXT.with_borrow_mut(|slot| *slot = Some(context));
     let result = body();
@@ -440,9 +538,4 @@ pub(crate) fn current() -> Option<Arc<Process>> {
 pub(crate) fn set_current(process: Option<Arc<Process>>) {
     *CURRENT.write().unwrap_or_else(PoisonError::into_inner) = process;
     GENERATION.fetch_add(1, Ordering::AcqRel);
-}
-
-/// The error of a call after the end.
-pub(crate) fn shut_down() -> Error {
-    Error::Failed(Arc::new(Failure::ShutDown))
 }

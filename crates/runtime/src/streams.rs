@@ -113,7 +113,7 @@ impl Runtime {
 
 fn check(end: &Ref, index: u64) -> Result<u32, Error> {
     if end.process().is_over() {
-        return Err(crate::process::shut_down());
+        return Err(end.process().over_error());
     }
     let place = u32::try_from(index).ok().filter(|_| index < ITEMS_MAX);
     place

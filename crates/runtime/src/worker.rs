@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bireme_core::failure::Failure;
-use bireme_core::id::ProcessId;
+use bireme_core::id::{NodeId, ProcessId};
 use bireme_core::message::ToNode;
 use bireme_core::owner::OwnerConfig;
 use bireme_core::value::Value;
@@ -48,16 +48,21 @@ fn begin(mut start: WorkerStart) -> Result<Arc<Process>, Error> {
     crate::forked::become_original();
     let broken = |what: &'static str| move |reason: String| Error::System { what, reason };
     let mut take = |name: &str| start.take(name).ok_or_else(|| broken("taking over shared memory")(name.to_owned()));
-    let fabric = Fabric::from_fd(take("fabric")?).map_err(|e| broken("mapping the fabric")(e.to_string()))?;
+    let mut fabric = Fabric::from_fd(take("fabric")?).map_err(|e| broken("mapping the fabric")(e.to_string()))?;
+    // There is one when the node has links to others: asleep in its poller, it can be woken by nothing else.
+    if let Ok(bell) = take("bell") {
+        fabric = fabric.with_bell(bell);
+    }
     let arena = Arena::from_fd(take("arena")?).map_err(|e| broken("mapping the arena")(e.to_string()))?;
     let table = Table::from_fd(take("table")?).map_err(|e| broken("mapping the object table")(e.to_string()))?;
     let slot = ProcessSlot::new(start.slot).ok_or_else(|| broken("finding the slot")(start.slot.to_string()))?;
-    let [job, to_node, from_node, settings] = start.words;
+    let [job, to_node, from_node, settings, node] = start.words;
+    let node = NodeId(u32::try_from(node).unwrap_or_default());
     let span = |offset, capacity| {
         RingSpan::from_parts(offset, capacity).ok_or_else(|| broken("finding the node's rings")(offset.to_string()))
     };
     let process = Process::start(Start {
-        me: ProcessId { slot: start.slot, incarnation: start.incarnation },
+        me: ProcessId { node, slot: start.slot, incarnation: start.incarnation },
         job,
         store: StoreClient::new(Arc::new(arena), Arc::new(table), slot),
         fabric,
@@ -183,7 +188,8 @@ fn invoke(
     if function.is_none() && interpreter().is_none() {
         return Err(Failure::UnknownFunction { task: spec.id, name: name.into() });
     }
-    let resolved = execution.resolved.iter().map(|value| process.fetch(value)).collect::<Result<Vec<_>, _>>();
+    let resolved = execution.resolved.iter().zip(&spec.dependencies);
+    let resolved = resolved.map(|(value, object)| process.fetch(value, *object)).collect::<Result<Vec<_>, _>>();
     let resolved = resolved.map_err(|error| as_failure(&error, execution))?;
     let stateless = matches!(spec.kind, bireme_core::spec::TaskKind::Plain);
     let mut actor = if stateless { None } else { take_actor() };

@@ -22,7 +22,7 @@ const HAS_FAMILY: u32 = 3;
 const READS_GIFT: u32 = 4;
 const EATS_MEMORY: u32 = 5;
 /// What every worker is told.
-const WORDS: [u64; 4] = [1, 0, u64::MAX, 7];
+const WORDS: [u64; 5] = [1, 0, u64::MAX, 7, 5];
 const FLOODS: u32 = 6;
 
 /// More than the pipes and the keeper's queue hold together.

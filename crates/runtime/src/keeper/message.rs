@@ -17,7 +17,7 @@ pub const PROTOCOL_VERSION: u32 = 2;
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
 /// Numbers from the node to one worker, such as the places of its rings.
-pub type Words = [u64; 4];
+pub type Words = [u64; 5];
 
 /// From the node to the keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

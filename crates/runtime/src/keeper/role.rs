@@ -101,7 +101,7 @@ mod tests {
         let fds = vec![("arena".to_owned(), 7), ("object-table".to_owned(), 9)];
         for role in [
             Role::Keeper { socket: 5, driver: 12, output: Output::Lines, fds: Vec::new() },
-            Role::Worker { slot: 1, incarnation: 2, words: [0, 1, 2, u64::MAX], keeper: 3, fds },
+            Role::Worker { slot: 1, incarnation: 2, words: [0, 1, 2, u64::MAX, 4], keeper: 3, fds },
         ] {
             assert_eq!(Role::from_text(&role.to_text()), Ok(role));
         }

@@ -1,13 +1,16 @@
 //! The store's service: room for new objects, spilling when there is none, restoring on demand.
 //!
 //! An object keeps the name of its first place for life: owners and borrowers go on using that [`Location`], and the node
-//! knows where it is now. File work runs on a thread of its own; the node's thread only starts and finishes it.
+//! knows where it is now. File work runs on a thread of its own; the node's thread only starts and finishes it. Copies of
+//! objects of other nodes go first when room is needed, without a file (`copies`).
+
+mod copies;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bireme_core::id::ProcessId;
+use bireme_core::id::{NodeId, ProcessId};
 use bireme_core::message::{FromNode, RequestId, ToNode};
 use bireme_core::record::Record;
 use bireme_core::time::Tick;
@@ -38,9 +41,25 @@ enum Place {
     Returning(SpillTicket),
 }
 
+/// Who is answered.
+#[derive(Clone, Copy)]
+enum Asker {
+    Process(ProcessId, RequestId),
+    /// A transfer of the node itself, by its number.
+    Node(u64),
+}
+
+/// What a transfer of the node asked for, by its number.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// Room for an object, or why there is none.
+    Room { number: u64, room: Result<Location, String> },
+    /// Where an object is, or why it is nowhere.
+    Place { number: u64, place: Result<Location, String> },
+}
+
 struct Wish {
-    process: ProcessId,
-    request: RequestId,
+    asker: Asker,
     len: u64,
     since: Tick,
 }
@@ -56,6 +75,7 @@ enum Done {
 }
 
 pub(super) struct Objects {
+    node: NodeId,
     store: Store,
     /// Objects that are not where they were first.
     places: BTreeMap<Key, Place>,
@@ -63,7 +83,7 @@ pub(super) struct Objects {
     first: BTreeMap<Key, Key>,
     wishes: VecDeque<Wish>,
     /// Who wants to know where an object is, while it moves.
-    seekers: BTreeMap<Key, Vec<(ProcessId, RequestId)>>,
+    seekers: BTreeMap<Key, Vec<Asker>>,
     /// Since when there has been no room for an object that has to come back.
     sought_since: BTreeMap<Key, Tick>,
     /// Created and not yet in a record, by process.
@@ -74,12 +94,25 @@ pub(super) struct Objects {
     done: Arc<Mutex<VecDeque<Done>>>,
     moving: usize,
     last_spill_error: Option<String>,
+    /// Memory is short: what leaves is given back to the machine.
+    relieving: bool,
+    /// Answers to the node's own transfers.
+    answers: Vec<Answer>,
+    /// Copies that had to go for others.
+    dropped: Vec<Location>,
     doorbell: Doorbell,
 }
 
 impl Objects {
-    pub(super) fn new(arena: Arc<Arena>, table: Arc<Table>, spill: SpillOptions, doorbell: Doorbell) -> Self {
+    pub(super) fn new(
+        node: NodeId,
+        arena: Arc<Arena>,
+        table: Arc<Table>,
+        spill: SpillOptions,
+        doorbell: Doorbell,
+    ) -> Self {
         Self {
+            node,
             store: Store::new(arena, table, spill),
             places: BTreeMap::new(),
             first: BTreeMap::new(),
@@ -92,8 +125,16 @@ impl Objects {
             done: Arc::default(),
             moving: 0,
             last_spill_error: None,
+            relieving: false,
+            answers: Vec::new(),
+            dropped: Vec::new(),
             doorbell,
         }
+    }
+
+    /// How full the store is.
+    pub(super) fn stats(&self) -> bireme_store::Stats {
+        self.store.stats()
     }
 
     pub(super) fn admit(&mut self, process: ProcessId) {
@@ -104,7 +145,7 @@ impl Objects {
 
     /// A dead process lets go of its pins, and of objects that no record knows.
     pub(super) fn release(&mut self, process: ProcessId) {
-        self.wishes.retain(|wish| wish.process != process);
+        self.wishes.retain(|wish| !matches!(wish.asker, Asker::Process(asker, _) if asker == process));
         for key in self.unrecorded.remove(&process).unwrap_or_default() {
             let _ = self.store.free(key.0, key.1);
         }
@@ -127,7 +168,7 @@ impl Objects {
         match request {
             ToNode::CreateObject { request, len } => {
                 self.forget_old_error();
-                self.wishes.push_back(Wish { process, request, len, since: clock::now() });
+                self.wish(Asker::Process(process, request), len);
                 self.grant()
             }
             ToNode::AbortObject { at } => {
@@ -163,6 +204,10 @@ impl Objects {
         }
     }
 
+    fn wish(&mut self, asker: Asker, len: u64) {
+        self.wishes.push_back(Wish { asker, len, since: clock::now() });
+    }
+
     fn first_key(&self, at: Location) -> Key {
         let key = (at.entry, at.generation);
         self.first.get(&key).copied().unwrap_or(key)
@@ -172,17 +217,18 @@ impl Objects {
     fn grant(&mut self) -> Replies {
         let mut replies = Vec::new();
         while let Some(wish) = self.wishes.front() {
-            let (process, request, len) = (wish.process, wish.request, wish.len);
+            let (asker, len, since) = (wish.asker, wish.len, wish.since);
             let created = match self.store.create(len) {
                 Ok(location) => {
-                    let key = (location.0.entry, location.0.generation);
-                    self.unrecorded.entry(process).or_default().insert(key);
                     self.last_spill_error = None;
-                    Ok((from_store(location.0), false))
+                    Ok(from_store(self.node, location.0))
                 }
                 Err(error @ (StoreError::Full { .. } | StoreError::TableFull { .. })) => {
                     self.store.sweep();
-                    let patient = clock::now().since_us(wish.since) < ROOM_WAIT_US;
+                    if self.drop_copies(len) {
+                        continue;
+                    }
+                    let patient = clock::now().since_us(since) < ROOM_WAIT_US;
                     if patient && self.moving > 0 {
                         return replies;
                     }
@@ -200,7 +246,16 @@ impl Objects {
                 Err(error) => Err(error.to_string()),
             };
             self.wishes.pop_front();
-            replies.push((process, FromNode::ObjectCreated { request, created }));
+            match asker {
+                Asker::Node(number) => self.answers.push(Answer::Room { number, room: created }),
+                Asker::Process(process, request) => {
+                    if let Ok(at) = &created {
+                        self.unrecorded.entry(process).or_default().insert((at.entry, at.generation));
+                    }
+                    let created = created.map(|at| (at, false));
+                    replies.push((process, FromNode::ObjectCreated { request, created }));
+                }
+            }
         }
         replies
     }
@@ -210,10 +265,10 @@ impl Objects {
         let mut started = false;
         for sealed in self.store.spill_candidates(len) {
             let at = sealed.0;
-            let key = self.first_key(from_store(at));
+            let key = self.first_key(from_store(self.node, at));
             match self.store.begin_spill(at.entry, at.generation) {
                 Ok(job) => {
-                    self.places.insert(key, Place::Leaving(from_store(at)));
+                    self.places.insert(key, Place::Leaving(from_store(self.node, at)));
                     started |= self.work(Job::Spill(key, job));
                 }
                 Err(error) => self.note_spill_error(&error),
@@ -222,23 +277,37 @@ impl Objects {
         started
     }
 
+    /// Memory is short: gives back what nobody uses, and starts spilling what is missing of `bytes`.
+    pub(super) fn relieve(&mut self, bytes: u64) {
+        self.forget_old_error();
+        self.store.sweep();
+        self.relieving = true;
+        let missing = bytes.saturating_sub(self.store.give_back());
+        if missing > 0 && self.drop_copies(missing) {
+            self.store.give_back();
+        } else if missing > 0 {
+            self.make_room(missing);
+        }
+        self.relieving = self.moving > 0;
+    }
+
     fn locate(&mut self, process: ProcessId, request: RequestId, at: Location) -> Replies {
         self.forget_old_error();
         let key = self.first_key(at);
         match self.places.get(&key) {
             None => {
-                let here = self.store.sealed(key.0, key.1).map(|sealed| from_store(sealed.0));
+                let here = self.store.sealed(key.0, key.1).map(|sealed| from_store(self.node, sealed.0));
                 let located = here.ok_or_else(|| "the object was freed; keep a reference while you read it".to_owned());
                 vec![(process, FromNode::Located { request, located })]
             }
             Some(Place::At(now)) => vec![(process, FromNode::Located { request, located: Ok(*now) })],
             Some(Place::Leaving(_) | Place::Returning(_)) => {
-                self.seekers.entry(key).or_default().push((process, request));
+                self.seekers.entry(key).or_default().push(Asker::Process(process, request));
                 Vec::new()
             }
             Some(Place::Spilled(ticket)) => {
                 let ticket = ticket.clone();
-                self.seekers.entry(key).or_default().push((process, request));
+                self.seekers.entry(key).or_default().push(Asker::Process(process, request));
                 self.bring_back(key, ticket)
             }
         }
@@ -257,6 +326,9 @@ impl Objects {
                 self.places.insert(key, Place::Returning(ticket));
                 self.work(Job::Restore(key, job));
                 Vec::new()
+            }
+            Err(StoreError::Full { .. } | StoreError::TableFull { .. }) if self.drop_copies(ticket.len()) => {
+                self.bring_back(key, ticket)
             }
             // What leaves now makes room; the seekers are served when it has left.
             Err(StoreError::Full { .. } | StoreError::TableFull { .. }) if self.moving > 0 => Vec::new(),
@@ -287,9 +359,15 @@ impl Objects {
 
     fn answer_seekers(&mut self, key: Key, located: &Result<Location, String>) -> Replies {
         self.sought_since.remove(&key);
-        let seekers = self.seekers.remove(&key).unwrap_or_default();
-        let answer = |(process, request)| (process, FromNode::Located { request, located: located.clone() });
-        seekers.into_iter().map(answer).collect()
+        let mut replies = Vec::new();
+        for asker in self.seekers.remove(&key).unwrap_or_default() {
+            let located = located.clone();
+            match asker {
+                Asker::Process(process, request) => replies.push((process, FromNode::Located { request, located })),
+                Asker::Node(number) => self.answers.push(Answer::Place { number, place: located }),
+            }
+        }
+        replies
     }
 
     /// Takes in what the file thread has done and what waiting has changed.
@@ -302,6 +380,10 @@ impl Objects {
                 Done::Spill(key, done) => self.spilled(key, done),
                 Done::Restore(key, done) => replies.extend(self.restored(key, done)),
             }
+        }
+        if self.relieving && self.moving == 0 {
+            self.relieving = false;
+            self.store.give_back();
         }
         if !self.wishes.is_empty() {
             replies.extend(self.grant());
@@ -331,7 +413,7 @@ impl Objects {
         let settled: Vec<Key> = self.seekers.keys().filter(|key| !self.places.contains_key(*key)).copied().collect();
         for key in settled {
             // A spill that failed: the object is still in its first place.
-            let here = self.store.sealed(key.0, key.1).map(|sealed| from_store(sealed.0));
+            let here = self.store.sealed(key.0, key.1).map(|sealed| from_store(self.node, sealed.0));
             replies.extend(self.answer_seekers(key, &here.ok_or_else(|| "the object was freed".to_owned())));
         }
         replies
@@ -382,7 +464,7 @@ impl Objects {
         };
         match self.store.finish_restore(done) {
             Ok(sealed) => {
-                let now = from_store(sealed.0);
+                let now = from_store(self.node, sealed.0);
                 if self.doomed.remove(&key) {
                     let _ = self.store.free(now.entry, now.generation);
                     return self.answer_seekers(key, &Err("the object was freed".into()));

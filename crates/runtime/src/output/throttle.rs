@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use bireme_core::id::NodeId;
 use bireme_core::time::Tick;
 
 use super::{OutputLine, Stream, count_of_lines};
@@ -29,15 +30,18 @@ pub struct Throttle {
     repeats: HashMap<(Stream, String), Repeat>,
     /// When which of them is due, in order; as many as there are repeats.
     repeats_due: VecDeque<(Tick, (Stream, String))>,
-    rates: BTreeMap<u32, Rate>,
-    rates_due: VecDeque<(Tick, u32)>,
+    rates: BTreeMap<Writer, Rate>,
+    rates_due: VecDeque<(Tick, Writer)>,
 }
+
+/// A worker: its node, when that is not the driver's, and its process there.
+type Writer = (Option<NodeId>, u32);
 
 /// A line that was shown, and those like it since.
 #[derive(Debug)]
 struct Repeat {
     /// Who wrote it last.
-    pid: u32,
+    writer: Writer,
     name: String,
     /// Whether more than one worker wrote it.
     several: bool,
@@ -75,19 +79,19 @@ impl Throttle {
             out.push(line);
             return;
         }
-        let key = (line.stream, line.text.clone());
+        let (key, writer) = ((line.stream, line.text.clone()), (line.node, line.pid));
         match self.repeats.get_mut(&key) {
-            Some(repeat) if repeat.pid == line.pid && !repeat.several => out.push(line),
+            Some(repeat) if repeat.writer == writer && !repeat.several => out.push(line),
             Some(repeat) => {
                 repeat.several = true;
                 repeat.held += 1;
-                (repeat.pid, repeat.name) = (line.pid, line.name);
+                (repeat.writer, repeat.name) = (writer, line.name);
             }
             None => {
                 if self.repeats.len() >= REPEATED_LINES_MAX {
                     self.end_repeat(None, out);
                 }
-                self.begin_repeat(now, key, Repeat { pid: line.pid, name: line.name.clone(), several: false, held: 0 });
+                self.begin_repeat(now, key, Repeat { writer, name: line.name.clone(), several: false, held: 0 });
                 out.push(line);
             }
         }
@@ -136,7 +140,8 @@ impl Throttle {
             1 => key.1.clone(),
             count => format!("{} [repeated {count}x across workers]", key.1),
         };
-        out.push(OutputLine { pid: repeat.pid, name: repeat.name.clone(), stream: key.0, text });
+        let (node, pid) = repeat.writer;
+        out.push(OutputLine { pid, name: repeat.name.clone(), stream: key.0, node, text });
         if let Some(now) = now
             && repeat.held > 1
         {
@@ -146,8 +151,9 @@ impl Throttle {
 
     fn is_within_rate(&mut self, now: Tick, line: &OutputLine) -> bool {
         let Some(rate_max) = self.rate_max else { return true };
-        let rate = self.rates.entry(line.pid).or_insert_with(|| {
-            self.rates_due.push_back((now.plus_us(SECOND_US), line.pid));
+        let writer = (line.node, line.pid);
+        let rate = self.rates.entry(writer).or_insert_with(|| {
+            self.rates_due.push_back((now.plus_us(SECOND_US), writer));
             Rate { lines: 0, dropped: 0, name: String::new() }
         });
         if rate.lines < rate_max {
@@ -163,12 +169,13 @@ impl Throttle {
 
     /// Ends the second of the worker that began first.
     fn end_rate(&mut self, out: &mut Vec<OutputLine>) {
-        let Some((_, pid)) = self.rates_due.pop_front() else { return };
-        let Some(rate) = self.rates.remove(&pid) else { return };
+        let Some((_, writer)) = self.rates_due.pop_front() else { return };
+        let Some(rate) = self.rates.remove(&writer) else { return };
         if rate.dropped > 0 {
             let bound = self.rate_max.unwrap_or_default();
             let text = format!("[{} left out: more than {bound} in one second]", count_of_lines(rate.dropped));
-            out.push(OutputLine { pid, name: rate.name, stream: Stream::Stderr, text });
+            let (node, pid) = writer;
+            out.push(OutputLine { pid, name: rate.name, stream: Stream::Stderr, node, text });
         }
     }
 }
@@ -178,7 +185,7 @@ mod tests {
     use super::*;
 
     fn line(pid: u32, text: &str) -> OutputLine {
-        OutputLine { pid, name: format!("task {pid}"), stream: Stream::Stdout, text: text.into() }
+        OutputLine { pid, name: format!("task {pid}"), stream: Stream::Stdout, node: None, text: text.into() }
     }
 
     fn texts(out: &mut Vec<OutputLine>) -> Vec<String> {

@@ -88,7 +88,7 @@ impl Process {
 
     /// The ledger ring has no backlog: what is not recorded must not leave, so the process waits for its node.
     fn push_to_node(&self, inner: &mut Inner, message: &[u8]) {
-        if inner.node.outgoing.send(message).is_err() {
+        if inner.closed || inner.node.outgoing.send(message).is_err() {
             return;
         }
         while inner.node.outgoing.is_backed_up() {
@@ -104,6 +104,9 @@ impl Process {
     }
 
     pub(crate) fn send(&self, inner: &mut Inner, to: ProcessId, message: &Peer) {
+        if inner.closed {
+            return;
+        }
         if to == self.me {
             // Lost with the process, like who would hear it: it waits for no link and no loan.
             inner.to_self.push_back(message.clone());
@@ -112,6 +115,11 @@ impl Process {
         let mut scratch = std::mem::take(&mut inner.scratch);
         scratch.clear();
         message.encode(&mut scratch);
+        if to.node != self.me.node {
+            self.relay(inner, to, &scratch);
+            inner.scratch = scratch;
+            return;
+        }
         if inner.parked.is_empty() && inner.connection_of.contains_key(&to) {
             inner.stage(to, &scratch);
         } else {
@@ -126,6 +134,21 @@ impl Process {
         inner.scratch = scratch;
     }
 
+    /// What is for a process of another node goes through the ring to this one, behind the records that it follows. What
+    /// waits for a link of this machine goes first: it may be the loan of what this message carries.
+    fn relay(&self, inner: &mut Inner, to: ProcessId, message: &[u8]) {
+        if !inner.parked.is_empty() {
+            inner.parked.push_back((to, message.to_vec()));
+            return;
+        }
+        let mut frame = std::mem::take(&mut inner.relay_scratch);
+        frame.clear();
+        NodeBound::encode_relay(to, message, &mut frame);
+        self.push_to_node(inner, &frame);
+        inner.relay_scratch = frame;
+        inner.ring_node = true;
+    }
+
     #[cold]
     fn hear_self(&self, inner: &mut Inner) {
         while let Some(message) = inner.to_self.pop_front() {
@@ -134,6 +157,21 @@ impl Process {
         if inner.lead == Lead::Caller {
             // It may be what the leading thread waits for, and no peer rings for it.
             self.doorbell.ring_self();
+        }
+    }
+
+    /// Sends what waited for links, in order, up to the first message whose link is still missing.
+    pub(super) fn unpark(&self, inner: &mut Inner) {
+        let can_go = |inner: &Inner, to: &ProcessId| to.node != self.me.node || inner.connection_of.contains_key(to);
+        while inner.parked.front().is_some_and(|(to, _)| can_go(inner, to)) {
+            let Some((to, message)) = inner.parked.pop_front() else { return };
+            if to.node == self.me.node {
+                inner.stage(to, &message);
+                continue;
+            }
+            let rest = std::mem::take(&mut inner.parked);
+            self.relay(inner, to, &message);
+            inner.parked = rest;
         }
     }
 
@@ -160,6 +198,9 @@ impl Process {
     pub(crate) fn flush(&self, inner: &mut Inner) {
         if !inner.to_self.is_empty() {
             self.hear_self(inner);
+        }
+        if inner.closed {
+            return;
         }
         if std::mem::take(&mut inner.ring_node) {
             let _ = inner.node.outgoing.flush();
@@ -199,15 +240,6 @@ impl Inner {
             let _ = link.outgoing.send(message);
             if self.dirty.last() != Some(&connection) {
                 self.dirty.push(connection);
-            }
-        }
-    }
-
-    /// Sends what waited for links, in order, up to the first message whose link is still missing.
-    pub(super) fn unpark(&mut self) {
-        while self.parked.front().is_some_and(|(to, _)| self.connection_of.contains_key(to)) {
-            if let Some((to, message)) = self.parked.pop_front() {
-                self.stage(to, &message);
             }
         }
     }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bireme_core::message::{FromNode, ToNode};
 
+use super::Process;
 use super::wait::{Interest, Waited};
-use super::{Process, shut_down};
 use crate::error::Error;
 
 /// The node answers within this time or something is badly wrong.
@@ -33,7 +33,7 @@ impl Process {
         });
         match waited {
             Waited::Got(answer) => Ok(answer),
-            Waited::Over => Err(shut_down()),
+            Waited::Over => Err(self.over_error()),
             Waited::Interrupted => Err(Error::Interrupted),
             Waited::TimedOut => Err(Error::System {
                 what: "asking the node",

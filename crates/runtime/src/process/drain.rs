@@ -13,6 +13,9 @@ use crate::link::{Incoming, Outgoing};
 impl Process {
     /// Takes every ready connection and reads it to the end. Returns how many messages there were.
     pub(crate) fn drain(&self, inner: &mut Inner) -> usize {
+        if inner.closed {
+            return 0;
+        }
         let mut count = 0;
         let mut ready = std::mem::take(&mut inner.ready);
         while self.doorbell.take_ready(|connection| ready.push(connection.index())) > 0 {
@@ -57,7 +60,12 @@ impl Process {
 
     fn hear_node(&self, inner: &mut Inner, message: FromNode) {
         match message.hearer() {
-            Hearer::Worker => self.step_worker(inner, worker::Event::FromNode(message)),
+            Hearer::Worker => {
+                if let FromNode::Construct { spec, .. } = &message {
+                    self.become_actor(spec);
+                }
+                self.step_worker(inner, worker::Event::FromNode(message));
+            }
             Hearer::Owner => self.step_owner(inner, owner::Event::FromNode(message)),
             Hearer::Shell => self.hear(inner, message),
         }
@@ -70,6 +78,21 @@ impl Process {
                 self.open_link(inner, peer, (connection, peer_connection), rings);
             }
             FromNode::ProcessDied(death) => self.bury(inner, *death),
+            FromNode::Relayed { from, bytes } => match Peer::decode_with(&bytes, &mut inner.interned) {
+                Ok(message) => self.hear_peer(inner, from, message),
+                Err(malformed) => {
+                    let reason = malformed.to_string();
+                    self.tell_node(inner, &ToNode::PeerCorrupt { peer: from, reason });
+                }
+            },
+            FromNode::NodeDied { .. } => {
+                inner
+                    .parked
+                    .retain(|(peer, _)| !matches!(&message, FromNode::NodeDied { node, .. } if peer.node == *node));
+                self.unpark(inner);
+                self.step_worker(inner, worker::Event::FromNode(message.clone()));
+                self.step_owner(inner, owner::Event::FromNode(message));
+            }
             FromNode::Flush { dead } => {
                 for connection in 0..inner.links.len() {
                     self.drain_link(inner, connection as u16);
@@ -87,6 +110,9 @@ impl Process {
             | FromNode::Explained { request, .. }
             | FromNode::Resources { request, .. }
             | FromNode::Names { request, .. }
+            | FromNode::Nodes { request, .. }
+            | FromNode::GroupFound { request, .. }
+            | FromNode::Groups { request, .. }
             | FromNode::Adopted { request, .. }
             | FromNode::State { request, .. } => inner.answer(request, message),
             _ => {}
@@ -122,7 +148,7 @@ impl Process {
         }
         inner.links[place] = Some(link);
         inner.connection_of.insert(peer, connection);
-        inner.unpark();
+        self.unpark(inner);
         // Frames may have come before we knew the link.
         self.drain_link(inner, connection);
     }
@@ -182,7 +208,7 @@ impl Process {
             inner.connection_of.remove(&death.process);
         }
         inner.parked.retain(|(peer, _)| *peer != death.process);
-        inner.unpark();
+        self.unpark(inner);
         self.step_worker(inner, worker::Event::FromNode(FromNode::ProcessDied(Box::new(death.clone()))));
         self.step_owner(inner, owner::Event::FromNode(FromNode::ProcessDied(Box::new(death))));
     }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bireme_core::id::ObjectId;
@@ -82,6 +83,7 @@ impl Process {
         drop(inner);
         let begun = Instant::now();
         let watch = Watch::begin(interest);
+        let _busy = Busy::begin(self);
         let waited = Wait { process: self, deadline, watch, leading: false, blocked: false, streaming: false }
             .run(interest, &mut check);
         SPIN.with_borrow_mut(|spin| {
@@ -109,6 +111,22 @@ impl Process {
             let policy = spin.get_or_insert_with(|| SpinPolicy::new(self.spin));
             policy.spin(&self.fabric, || self.doorbell.is_ready()) == SpinOutcome::Ready
         })
+    }
+}
+
+/// Counts a thread that may sleep on the doorbell.
+struct Busy<'a>(&'a Process);
+
+impl<'a> Busy<'a> {
+    fn begin(process: &'a Process) -> Self {
+        process.busy.fetch_add(1, Ordering::AcqRel);
+        Self(process)
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -268,6 +286,7 @@ pub(super) fn start_pump(process: &Arc<Process>) -> Result<(), Error> {
 }
 
 fn pump(process: &Process) {
+    let _busy = Busy::begin(process);
     crate::thread::nap_exactly();
     let (mut seen, mut strays, mut quiet) = (0, 0, 0);
     loop {

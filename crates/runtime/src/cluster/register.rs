@@ -1,0 +1,118 @@
+//! Who may come in as which node: by the number in its certificate, and only while it is a member.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bireme_core::id::NodeId;
+
+/// Connections of one certificate that have a thread or wait for the node's: several nodes of a user can share one.
+const VISITS_MAX: u32 = 256;
+
+/// The members and their certificates, as the node's thread knows them.
+#[derive(Default)]
+pub(crate) struct Register(Mutex<Books>);
+
+#[derive(Default)]
+struct Books {
+    members: BTreeMap<NodeId, u128>,
+    /// The highest number that was ever a member's.
+    newest: u32,
+    visits: BTreeMap<u128, u32>,
+}
+
+/// A connection that counts. Gone when it is dropped.
+pub(crate) struct Visit {
+    register: Arc<Register>,
+    identity: u128,
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let mut books = self.register.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = books.visits.get_mut(&self.identity) {
+            *count -= 1;
+            if *count == 0 {
+                books.visits.remove(&self.identity);
+            }
+        }
+    }
+}
+
+impl Register {
+    /// A node joined, with this number in its certificate; 0 for none.
+    pub(crate) fn admit(&self, node: NodeId, identity: u128) {
+        let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        books.newest = books.newest.max(node.0);
+        books.members.insert(node, identity);
+    }
+
+    /// A node is dead or has left.
+    pub(crate) fn dismiss(&self, node: NodeId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).members.remove(&node);
+    }
+
+    /// Whether this was a member and is none any more.
+    pub(crate) fn is_gone(&self, node: NodeId) -> bool {
+        let books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        node.0 <= books.newest && !books.members.contains_key(&node)
+    }
+
+    /// Whether somebody with this certificate can be that node; if not, why.
+    pub(crate) fn check(&self, node: NodeId, identity: u128) -> Result<(), String> {
+        let books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match books.members.get(&node) {
+            Some(known) if *known == identity => Ok(()),
+            Some(_) => Err(format!("the certificate is not that of {node}: nobody comes in under another's number")),
+            None if node.0 <= books.newest => {
+                Err(format!("{node} was declared dead or has left: it has to join again, and gets a new number"))
+            }
+            None => Err(format!("{node} is not known here yet: try again")),
+        }
+    }
+
+    /// One more connection with this certificate, unless there are too many.
+    pub(crate) fn visit(self: &Arc<Self>, identity: u128) -> Result<Visit, String> {
+        let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = books.visits.entry(identity).or_default();
+        if *count >= VISITS_MAX {
+            return Err(format!(
+                "there are {VISITS_MAX} connections with this certificate: close some, then try again"
+            ));
+        }
+        *count += 1;
+        Ok(Visit { register: Arc::clone(self), identity })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_node_comes_in_with_its_own_certificate_while_it_is_a_member() {
+        let register = Register::default();
+        assert!(register.check(NodeId(2), 7).unwrap_err().contains("try again"));
+        register.admit(NodeId(2), 7);
+        register.admit(NodeId(3), 8);
+        assert_eq!(register.check(NodeId(2), 7), Ok(()));
+        assert!(register.check(NodeId(2), 8).unwrap_err().contains("another's number"));
+        assert!(register.check(NodeId(2), 0).is_err(), "no certificate is none of its own");
+        register.dismiss(NodeId(2));
+        assert!(register.check(NodeId(2), 7).unwrap_err().contains("declared dead"));
+        assert!(register.check(NodeId(4), 7).unwrap_err().contains("not known"));
+        assert!(register.is_gone(NodeId(2)) && !register.is_gone(NodeId(3)) && !register.is_gone(NodeId(4)));
+    }
+
+    #[test]
+    fn the_connections_of_one_certificate_are_bounded_and_those_of_others_are_not_concerned() {
+        let register = Arc::new(Register::default());
+        let mut visits: Vec<Visit> = (0..VISITS_MAX).map(|_| register.visit(1).unwrap()).collect();
+        assert!(register.visit(1).is_err());
+        assert!(register.visit(2).is_ok());
+        visits.pop();
+        visits.push(register.visit(1).unwrap());
+        drop(visits);
+        assert!(register.0.lock().unwrap().visits.is_empty());
+    }
+}

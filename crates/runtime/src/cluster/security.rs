@@ -1,0 +1,230 @@
+//! The lock of a node: its certificate, what its door shows, and how it dials.
+//!
+//! A head makes the cluster's authority at its first start, a certificate for itself, and a token for others in a file. One
+//! that joins shows the certificate that it saved, or gets one for a token. Nothing is ever done without TLS because
+//! something about TLS did not work.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use bireme_net::door::{DialError, DialSecurity, Enrolment, Security, Timeouts, TlsSecurity, enrol, renew};
+use bireme_net::secret::{self, random_u128};
+use bireme_net::tls::{Authority, ClientTls, Credentials, PeerIdentity, Role, SecurityError, ServerTls};
+use bireme_net::token::{Token, TokenBook, TokenError, TokenState, TokenTerms};
+
+use super::choice::{ClusterChoice, SecurityChoice, TlsChoice};
+use super::keys;
+use crate::clock::seconds_since_1970 as today;
+use crate::error::Error;
+use crate::tokens::BOOK;
+
+#[cfg(test)]
+mod tests;
+
+/// How long the token is good that a head writes into a file.
+const FIRST_TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
+
+/// Why there is no lock.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LockError {
+    #[error(
+        "{head} is joined with a certificate, and there is none for it here: give a token with --token-file or BIREME_TOKEN (`bireme token create` makes one on the machine of the head)"
+    )]
+    NoToken { head: SocketAddr },
+    #[error(
+        "the certificate in {path} has expired: give a new token with --token-file or BIREME_TOKEN (`bireme token create` makes one on the machine of the head)"
+    )]
+    Expired { path: PathBuf },
+    #[error("a head needs an address to listen on")]
+    NoAddress,
+    #[error(transparent)]
+    Security(#[from] SecurityError),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    #[error(transparent)]
+    Dial(#[from] DialError),
+}
+
+impl From<secret::SecretError> for LockError {
+    fn from(error: secret::SecretError) -> Self {
+        Self::Security(error.into())
+    }
+}
+
+impl From<LockError> for Error {
+    fn from(error: LockError) -> Self {
+        Self::System { what: "becoming a node of a cluster", reason: error.to_string() }
+    }
+}
+
+/// How this node dials others, also after its certificate was renewed.
+#[derive(Clone)]
+pub(crate) struct Dialer(Arc<Dialling>);
+
+struct Dialling {
+    tls: Option<RwLock<ClientTls>>,
+    bulk_encryption: bool,
+}
+
+impl Dialer {
+    fn new(tls: Option<ClientTls>, bulk_encryption: bool) -> Self {
+        Self(Arc::new(Dialling { tls: tls.map(RwLock::new), bulk_encryption }))
+    }
+
+    /// For everything but bytes of objects. Only the node with this number in its certificate is believed; with 0 any
+    /// node of the cluster.
+    pub(crate) fn to(&self, identity: u128) -> DialSecurity {
+        let Some(tls) = &self.0.tls else { return DialSecurity::Plain };
+        let tls = tls.read().unwrap_or_else(PoisonError::into_inner);
+        DialSecurity::Tls(if identity == 0 { tls.clone() } else { tls.only(identity) })
+    }
+
+    /// For bytes of objects.
+    pub(crate) fn bulk(&self, identity: u128) -> DialSecurity {
+        if self.0.bulk_encryption { self.to(identity) } else { DialSecurity::Plain }
+    }
+
+    /// What the head and its members have to agree on; none without TLS.
+    pub(crate) fn bulk_encryption(&self) -> Option<bool> {
+        self.0.tls.as_ref().map(|_| self.0.bulk_encryption)
+    }
+
+    pub(super) fn renew(&self, credentials: &Credentials) -> Result<(), SecurityError> {
+        if let Some(tls) = &self.0.tls {
+            *tls.write().unwrap_or_else(PoisonError::into_inner) = ClientTls::new(credentials)?;
+        }
+        Ok(())
+    }
+}
+
+/// A node's key and certificate, and where the next ones come from.
+pub(super) struct Keys {
+    pub(super) credentials: Credentials,
+    path: PathBuf,
+    source: Source,
+}
+
+enum Source {
+    /// The authority in this folder, for so long.
+    Own(PathBuf, Duration),
+    /// The head.
+    Head(SocketAddr),
+}
+
+impl Keys {
+    /// Gets a new certificate for the same identity and saves it.
+    pub(super) fn renew(&mut self) -> Result<(), LockError> {
+        let old = &self.credentials;
+        self.credentials = match &self.source {
+            Source::Own(folder, life) => {
+                Authority::load(folder)?.credentials(old.cluster(), old.identity(), today(), *life)?
+            }
+            Source::Head(head) => renew(*head, old, Timeouts::default())?,
+        };
+        Ok(self.credentials.save(&self.path)?)
+    }
+}
+
+/// What a node has before it opens its door.
+pub(super) struct Lock {
+    pub(super) dialer: Dialer,
+    pub(super) keys: Option<Keys>,
+    enrolment: Option<Enrolment>,
+}
+
+impl Lock {
+    /// Gets everything that the choice needs: keys that are there, or new ones.
+    pub(super) fn prepare(choice: &ClusterChoice) -> Result<Self, LockError> {
+        let SecurityChoice::Tls(tls) = &choice.security else {
+            return Ok(Self { dialer: Dialer::new(None, false), keys: None, enrolment: None });
+        };
+        let (keys, enrolment) = match choice.head {
+            None => {
+                let (keys, enrolment) = found(tls, choice.bind.ok_or(LockError::NoAddress)?)?;
+                (keys, Some(enrolment))
+            }
+            Some(head) => (admitted(tls, head, choice.bind.is_some())?, None),
+        };
+        let dialer = Dialer::new(Some(ClientTls::new(&keys.credentials)?), tls.bulk_encryption);
+        Ok(Self { dialer, keys: Some(keys), enrolment })
+    }
+
+    /// The cluster, where the certificate says it.
+    pub(super) fn cluster(&self) -> Option<u128> {
+        self.keys.as_ref().map(|keys| keys.credentials.cluster())
+    }
+
+    /// The number in this node's certificate.
+    pub(super) fn identity(&self) -> u128 {
+        self.keys.as_ref().map_or(0, |keys| keys.credentials.identity().uid)
+    }
+
+    /// What protects the door.
+    pub(super) fn door(&mut self) -> Result<Security, LockError> {
+        let Some(keys) = &self.keys else { return Ok(Security::Loopback) };
+        let (tls, enrolment) = (ServerTls::new(&keys.credentials)?, self.enrolment.take());
+        let plain_bulk = self.dialer.bulk_encryption() == Some(false);
+        Ok(Security::Tls(Box::new(TlsSecurity { tls, enrolment, plain_bulk })))
+    }
+}
+
+/// The keys of a head: of its cluster, when it was here before, else of a new one.
+fn found(choice: &TlsChoice, bind: SocketAddr) -> Result<(Keys, Enrolment), LockError> {
+    let cluster = keys::of_head(&choice.keys, bind).unwrap_or_else(random_u128);
+    let (folder, life) = (keys::folder(&choice.keys, cluster), choice.certificate_life);
+    let (authority, path) = (Authority::open(&folder, today())?, keys::head_file(&folder));
+    let identity = match Credentials::load(&path) {
+        Ok(saved) => saved.identity(),
+        Err(SecurityError::Secret(error)) if error.is_missing() => PeerIdentity::random(Role::Node),
+        Err(error) => return Err(error.into()),
+    };
+    let credentials = authority.credentials(cluster, identity, today(), life)?;
+    credentials.save(&path)?;
+    keys::remember(&folder, bind)?;
+    let book = TokenBook::open(&folder.join(BOOK))?;
+    write_token(&book, &authority, &choice.token_file(cluster))?;
+    Ok((Keys { credentials, path, source: Source::Own(folder, life) }, Enrolment { authority, book, life }))
+}
+
+/// A token for nodes, in a file that only the user can read. One that is there and can still be used stays.
+fn write_token(book: &TokenBook, authority: &Authority, path: &Path) -> Result<(), LockError> {
+    let now = today();
+    let there = secret::read(path).ok().and_then(|text| Token::parse(&String::from_utf8(text).ok()?).ok());
+    let good = |token: &Token| {
+        let listed = book.list().unwrap_or_default();
+        listed.iter().any(|entry| entry.id == token.id && entry.state(now) == TokenState::Good)
+    };
+    if there.as_ref().is_some_and(good) {
+        return Ok(());
+    }
+    let terms = TokenTerms { role: Role::Node, life: FIRST_TOKEN_LIFE, uses: None };
+    let token = book.create(terms, authority.fingerprint(), now)?;
+    Ok(secret::replace(path, format!("{}\n", token.to_text()).as_bytes())?)
+}
+
+/// The keys of one that joins: saved ones, or those that a token buys.
+fn admitted(choice: &TlsChoice, head: SocketAddr, is_node: bool) -> Result<Keys, LockError> {
+    let token = choice.token.as_ref().map(|token| Token::parse(token.reveal())).transpose()?;
+    // A driver may be what its token says; who is dialled has to be a node.
+    let role = match &token {
+        _ if is_node => Role::Node,
+        Some(token) => token.role,
+        None => Role::Client,
+    };
+    let saved = keys::saved(&choice.keys, role, head, token.as_ref().map(|token| token.fingerprint))?;
+    let (credentials, path) = match (saved, &token) {
+        (Some((credentials, path)), _) if credentials.expires() > today() => (credentials, path),
+        (Some((_, path)), None) => return Err(LockError::Expired { path }),
+        (None, None) => return Err(LockError::NoToken { head }),
+        (_, Some(token)) => {
+            let credentials = enrol(head, token, role, Timeouts::default())?;
+            let path = keys::member_file(&keys::folder(&choice.keys, credentials.cluster()), role);
+            credentials.save(&path)?;
+            (credentials, path)
+        }
+    };
+    keys::remember(&keys::folder(&choice.keys, credentials.cluster()), head)?;
+    Ok(Keys { credentials, path, source: Source::Head(head) })
+}

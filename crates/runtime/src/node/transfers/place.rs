@@ -1,0 +1,151 @@
+//! Objects as bulk links see them: a place in this node's arena that fills, and a view of one that is sent.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bireme_core::value::Location;
+use bireme_net::bulk::{Sink, Source};
+use bireme_store::{Growing, Pinned, Sealed, Unsealed, WriteError};
+
+/// Pages are mapped this far ahead of what arrives, so that the kernel meets no page fault.
+const PREPARE_BYTES: u64 = 2 << 20;
+
+/// Tells those who send an arriving object on that there is more of it, or that there never will be.
+#[derive(Debug, Default)]
+pub(super) struct Growth {
+    ended: Mutex<Option<String>>,
+    changed: Condvar,
+}
+
+impl Growth {
+    fn lock(&self) -> MutexGuard<'_, Option<String>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn grown(&self) {
+        // Under the lock, so that who has just looked and is about to wait does not miss it.
+        drop(self.lock());
+        self.changed.notify_all();
+    }
+
+    /// There will be no more.
+    pub(super) fn end(&self, reason: &str) {
+        *self.lock() = Some(reason.to_owned());
+        self.changed.notify_all();
+    }
+}
+
+/// Objects that arrive, by entry and generation.
+pub(super) type Arriving = Arc<Mutex<BTreeMap<(u32, u32), Arc<Growth>>>>;
+
+/// The place of an object that arrives.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    /// The number of its transfer.
+    pub(super) number: u64,
+    /// Where it is.
+    pub(super) at: Location,
+    writer: Unsealed,
+    prepared: u64,
+    growth: Arc<Growth>,
+}
+
+impl Arrival {
+    pub(super) fn new(number: u64, at: Location, writer: Unsealed, growth: Arc<Growth>) -> Self {
+        Self { number, at, writer, prepared: 0, growth }
+    }
+
+    /// Makes it readable as a whole.
+    pub(super) fn seal(self) -> Result<Sealed, WriteError> {
+        let sealed = self.writer.seal();
+        self.growth.grown();
+        sealed
+    }
+
+    /// Gives it up, with the reason for those who were sending it on.
+    pub(super) fn give_up(self, reason: &str) {
+        self.growth.end(reason);
+    }
+}
+
+impl Sink for Arrival {
+    fn len(&self) -> u64 {
+        self.writer.len()
+    }
+
+    fn watermark(&self) -> u64 {
+        self.writer.watermark()
+    }
+
+    fn spare(&mut self, most: usize) -> io::Result<&mut [u8]> {
+        let watermark = self.writer.watermark();
+        if watermark + most as u64 > self.prepared {
+            let ahead = PREPARE_BYTES.max(most as u64);
+            self.prepared = watermark + self.writer.prepare(ahead).map_err(io::Error::other)?;
+        }
+        let spare = self.writer.spare_mut();
+        let most = most.min(spare.len());
+        Ok(&mut spare[..most])
+    }
+
+    fn advance(&mut self, len: u64) -> io::Result<()> {
+        self.writer.advance(len).map_err(io::Error::other)?;
+        self.growth.grown();
+        Ok(())
+    }
+}
+
+/// A complete object that is sent.
+pub(super) struct Whole(pub(super) Pinned);
+
+impl Source for Whole {
+    fn len(&self) -> u64 {
+        self.0.location().len
+    }
+
+    fn wait_beyond(&self, _at: u64, _patience: Duration) -> Result<u64, String> {
+        Ok(self.len())
+    }
+
+    fn bytes(&self, range: Range<u64>) -> &[u8] {
+        &self.0[range.start as usize..range.end as usize]
+    }
+}
+
+/// An object that is sent on while it arrives.
+pub(super) struct Part {
+    pub(super) view: Growing,
+    pub(super) growth: Arc<Growth>,
+}
+
+impl Source for Part {
+    fn len(&self) -> u64 {
+        self.view.len()
+    }
+
+    fn wait_beyond(&self, at: u64, patience: Duration) -> Result<u64, String> {
+        let deadline = Instant::now() + patience;
+        let mut ended = self.growth.lock();
+        loop {
+            let ready = self.view.watermark();
+            if ready > at {
+                return Ok(ready);
+            }
+            if let Some(reason) = &*ended {
+                return Err(reason.clone());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(ready);
+            }
+            ended = self.growth.changed.wait_timeout(ended, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn bytes(&self, range: Range<u64>) -> &[u8] {
+        self.view.bytes(range)
+    }
+}
