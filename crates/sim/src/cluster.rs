@@ -1,22 +1,31 @@
-//! The machine: one ordered queue of happenings, the node, the driver, the workers.
+//! The cluster: one ordered queue of happenings, the nodes, their drivers and workers.
 //!
 //! [`Cluster::run`] takes the next happening and lets the process concerned act. How a process acts is in `shell`, what
-//! its threads do in `threads`, how the node looks at its rings in `nodes`. Processes read their rings as in
-//! production: the node's words first, then the peers', each to the end.
+//! its threads do in `threads`, how a node looks at its rings in `nodes`, how nodes talk to each other in `links`, who
+//! is a member in `members`, and what goes wrong in `trouble`. Processes read their rings as in production: the node's
+//! words first, then the peers', each to the end.
 
+mod drains;
+mod groups;
+mod host;
+mod links;
 mod making;
+mod members;
 mod nodes;
 mod shell;
+mod stores;
 mod streams;
 mod threads;
+mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use bireme_core::controller::{FromController, ToController};
 use bireme_core::failure::DeathCause;
-use bireme_core::id::{ObjectId, ProcessId};
-use bireme_core::node::{self, Node, NodeConfig};
+use bireme_core::id::{GroupId, JobId, NodeId, ObjectId, ProcessId};
 use bireme_core::owner::{self, Owner, OwnerConfig};
-use bireme_core::resources::{Amount, Resources};
+use bireme_core::resources::UNITS_PER_WHOLE;
+use bireme_core::schedule::Load;
 use bireme_core::time::Tick;
 use bireme_core::worker::Worker;
 
@@ -27,6 +36,11 @@ use crate::planted::Planted;
 use crate::program::Program;
 use crate::random::Random;
 
+use links::{Frame, Wires};
+use members::{Members, Welcome};
+use stores::Fetch;
+
+pub use host::Host;
 pub use threads::Thread;
 
 /// Everything that was submitted must end within this time after the faults have ended.
@@ -35,6 +49,8 @@ pub const LIVENESS_US: u64 = 120_000_000;
 pub const REST_US: u64 = 200_000_000;
 /// A run with more happenings than this does not end.
 pub const HAPPENINGS_MAX: u64 = 2_000_000;
+/// Whether a phase is over is looked at every so many happenings.
+const LOOK_EVERY: u64 = 16;
 /// A cancelled task that does not stop within this time loses its worker.
 const CANCEL_GRACE_US: u64 = 3_000;
 
@@ -44,13 +60,44 @@ enum Happening {
     Looked(ProcessId),
     Ran(ProcessId, u64),
     OwnerTicked(ProcessId),
-    NodeLooked,
-    NodeTicked,
+    NodeLooked(NodeId),
+    NodeTicked(NodeId),
     Born(ProcessId),
     Killed(ProcessId),
     Exited(ProcessId, DeathCause),
     Struck,
     Slandered,
+    /// A frame comes out of the connection between two nodes.
+    Arrived(Box<Frame>),
+    LinkTicked(NodeId, NodeId),
+    Redialled(NodeId, NodeId),
+    /// The controller's answer to a join arrives.
+    Welcomed(Box<Welcome>),
+    /// A node tells the controller that it is there.
+    Beaten(NodeId),
+    Heartbeat(NodeId, u64, Box<Load>),
+    Asked(Box<ToController>),
+    Renewed(NodeId, Box<FromController>),
+    /// The controller looks at whose lease is over.
+    Judged,
+    /// A node that the controller takes for dead hears that.
+    Rejected(NodeId),
+    /// A node has ended all its processes because it lost its tenure.
+    Fenced(NodeId),
+    /// A node that left is gone.
+    NodeEnded(NodeId),
+    GroupWanted,
+    GroupRemoved(GroupId),
+    NodeJoined,
+    NodeCrashed,
+    NodeLeft,
+    NodeDrained,
+    /// The controller finds that nobody listens where a node was.
+    Refused(NodeId),
+    Cut,
+    Healed(NodeId, NodeId),
+    Broken,
+    Fetched(Box<Fetch>),
 }
 
 /// A driver or worker.
@@ -76,14 +123,22 @@ pub struct Process {
     withheld: Vec<Vec<u8>>,
 }
 
-/// The whole machine.
+/// The whole cluster.
 pub struct Cluster {
     pub(crate) now: Tick,
     sequence: u64,
     happened: u64,
     queue: BTreeMap<(Tick, u64), Happening>,
     random: Random,
-    pub(crate) node: Node,
+    pub(crate) hosts: BTreeMap<NodeId, Host>,
+    wires: Wires,
+    members: Members,
+    /// Where the driver of each root is.
+    root_nodes: Vec<NodeId>,
+    groups_made: u64,
+    /// What the user's code took so far, on a node of pace 1.
+    worked_us: u64,
+    done_at: Tick,
     pub(crate) processes: BTreeMap<ProcessId, Process>,
     pub(crate) network: Network,
     faults: Faults,
@@ -93,42 +148,42 @@ pub struct Cluster {
     pub(crate) watch: Watch,
     story: Option<Vec<String>>,
     hash: u64,
-    pass: Option<VecDeque<ProcessId>>,
-    node_tick: Option<Tick>,
     unborn: BTreeSet<ProcessId>,
     /// Dead, and the node has not heard of it.
     unreported: BTreeSet<ProcessId>,
     effects_until_kill: u64,
     /// Somebody died between the news of a loan and the loan itself: the owner counts it until the borrower ends.
     torn_loan: bool,
+    /// A node was lost.
+    node_lost: bool,
     open_links: BTreeSet<(ProcessId, ProcessId)>,
 }
 
+/// Whether this is a driver.
+pub(crate) fn is_driver(process: ProcessId) -> bool {
+    process.is_driver()
+}
+
 impl Cluster {
-    /// A machine with a node and a driver that is about to run the program's roots.
+    /// A cluster whose drivers are about to run the program's roots.
     pub fn new(seed: u64, program: Program, faults: Faults, planted: Option<Planted>, story: bool) -> Self {
-        let mut random = Random::new(seed);
-        // Actors hold what they hold: beside them there is room for any task.
-        let cpus = Amount(Amount::whole(random.within(1, 4)).0 + program.actors_cpu_tenths() * 1_000);
-        let gpus = Amount::whole(2 + program.gpu_actors());
-        let mut config = NodeConfig::for_machine(Resources { gpus, ..Resources::cpus(cpus) });
-        // Fewer seats than blocked tasks would be a real deadlock.
-        (config.processes_max, config.threads_per_process_max) = [(8, 64), (16, 64), (64, 4)][random.below(3) as usize];
-        if program.has_environments() {
-            // A blocked task lends its process only to tasks of its own environment.
-            config.processes_max = config.processes_max.max(16);
-        }
-        config.idle_worker_us = 2_000_000;
         let mut cluster = Self {
             now: Tick(0),
             sequence: 0,
             happened: 0,
             queue: BTreeMap::new(),
-            node: Node::new(config),
+            hosts: BTreeMap::new(),
+            wires: Wires::default(),
+            members: Members::default(),
+            root_nodes: Vec::new(),
+            groups_made: 0,
+            worked_us: 0,
+            done_at: Tick(0),
             processes: BTreeMap::new(),
             network: Network::default(),
             effects_until_kill: 0,
             torn_loan: false,
+            node_lost: false,
             faulty: true,
             watch: Watch::new(faults.is_calm()),
             faults,
@@ -136,32 +191,16 @@ impl Cluster {
             planted,
             story: story.then(Vec::new),
             hash: 0xcbf2_9ce4_8422_2325,
-            pass: None,
-            node_tick: None,
             unborn: BTreeSet::new(),
             unreported: BTreeSet::new(),
             open_links: BTreeSet::new(),
-            random,
+            random: Random::new(seed),
         };
         cluster.rearm_kill();
-        cluster.make_process(ProcessId::DRIVER);
-        cluster.step_node(node::Event::Started);
-        for lane in 0..cluster.program.roots.len() {
-            cluster.start_root(lane);
-        }
+        cluster.found();
+        cluster.start_roots();
         cluster.schedule_faults();
         cluster
-    }
-
-    fn schedule_faults(&mut self) {
-        if let Some(every) = self.faults.kill_every_us {
-            let after = self.random.within(1, 2 * every);
-            self.after(after, Happening::Struck);
-        }
-        if let Some(every) = self.faults.corrupt_every_us {
-            let after = self.random.within(1, 2 * every);
-            self.after(after, Happening::Slandered);
-        }
     }
 
     /// Runs both phases. The first broken invariant ends the run.
@@ -171,12 +210,13 @@ impl Cluster {
         self.faulty = false;
         self.note(|| "the faults end".into());
         let bound = self.now.max(faults_end).plus_us(LIVENESS_US);
-        self.run_until(bound, Self::driver_is_done)?;
-        if !self.driver_is_done() {
+        self.run_until(bound, Self::drivers_are_done)?;
+        if !self.drivers_are_done() {
             return Err(Violation::stuck(self));
         }
+        self.done_at = self.now;
         if self.torn_loan {
-            let workers: Vec<ProcessId> = self.processes.keys().copied().filter(|p| *p != ProcessId::DRIVER).collect();
+            let workers: Vec<ProcessId> = self.processes.keys().copied().filter(|p| !is_driver(*p)).collect();
             workers.into_iter().for_each(|worker| self.kill(worker, DeathCause::Exited(0)));
         }
         let bound = self.now.plus_us(REST_US);
@@ -184,10 +224,24 @@ impl Cluster {
         crate::invariants::rest::check(self)
     }
 
+    /// When the drivers had all they waited for.
+    pub fn done_us(&self) -> u64 {
+        self.done_at.0
+    }
+
+    /// How long all work takes when no CPU of any node ever idles.
+    pub fn ideal_us(&self) -> u64 {
+        let speed = |node: &NodeId| 1_000_000 / self.faults.nodes.pace(*node);
+        let capacity =
+            self.hosts.iter().map(|(node, host)| host.node.load().total.cpus.0 / UNITS_PER_WHOLE * speed(node));
+        self.worked_us.saturating_mul(1_000_000) / capacity.sum::<u64>().max(1)
+    }
+
     /// Takes happenings until `end` or until `done`.
     fn run_until(&mut self, end: Tick, done: impl Fn(&Self) -> bool) -> Result<(), Violation> {
         while let Some(((at, _), _)) = self.queue.first_key_value() {
-            if *at > end || done(self) {
+            // Looking at everything is dear, and nobody is in a hurry.
+            if *at > end || self.happened.is_multiple_of(LOOK_EVERY) && done(self) {
                 return Ok(());
             }
             let Some(((at, _), happening)) = self.queue.pop_first() else { return Ok(()) };
@@ -216,87 +270,53 @@ impl Cluster {
                     self.arm_owner(process);
                 }
             }
-            Happening::NodeLooked => self.node_look(),
-            Happening::NodeTicked => {
-                self.node_tick = None;
-                self.step_node(node::Event::Ticked);
-                // A node that wakes reads its rings, whatever woke it.
-                self.wake_node();
-            }
+            Happening::NodeLooked(node) => self.node_look(node),
+            Happening::NodeTicked(node) => self.node_tick(node),
             Happening::Born(process) => self.born(process),
             Happening::Killed(process) => self.kill(process, DeathCause::Signalled(9)),
             Happening::Exited(process, cause) => self.exited(process, cause),
             Happening::Struck => self.strike(),
             Happening::Slandered => self.slander(),
+            Happening::Arrived(frame) => self.arrived(*frame),
+            Happening::LinkTicked(node, peer) => self.link_ticked(node, peer),
+            Happening::Redialled(a, b) => self.redialled(a, b),
+            Happening::Beaten(node) => self.beaten(node),
+            Happening::Judged => self.judge(),
+            Happening::Welcomed(welcome) => self.welcomed(*welcome),
+            Happening::Asked(request) => self.asked(request),
+            Happening::Heartbeat(node, sequence, load) => self.heartbeat(node, sequence, load),
+            Happening::Renewed(node, message) => self.hear_controller(node, *message),
+            Happening::Rejected(node) | Happening::Fenced(node) => self.fenced(node),
+            Happening::NodeEnded(node) => self.crash(node),
+            Happening::GroupWanted => self.strike_group(),
+            Happening::GroupRemoved(group) => self.remove_group(group),
+            Happening::NodeJoined => self.strike_join(),
+            Happening::NodeCrashed => self.strike_node(),
+            Happening::NodeLeft => self.strike_leave(),
+            Happening::NodeDrained => self.strike_drain(),
+            Happening::Refused(node) => self.refused(node),
+            Happening::Cut => self.strike_cut(),
+            Happening::Healed(from, to) => self.heal(from, to),
+            Happening::Broken => self.strike_connection(),
+            Happening::Fetched(fetch) => self.fetched(*fetch),
         }
     }
 
-    fn driver_is_done(&self) -> bool {
-        self.processes.get(&ProcessId::DRIVER).is_none_or(|driver| driver.threads.is_empty())
+    fn drivers_are_done(&self) -> bool {
+        let mut drivers = self.processes.iter().filter(|(process, _)| is_driver(**process));
+        drivers.all(|(_, driver)| driver.threads.is_empty())
     }
 
     /// Nothing is on its way and nobody holds anything.
     fn is_at_rest(&self) -> bool {
-        self.driver_is_done() && self.network.is_quiet() && crate::invariants::rest::check(self).is_ok()
-    }
-
-    /// A worker is killed between two events.
-    fn strike(&mut self) {
-        let Some(every) = self.faults.kill_every_us.filter(|_| self.faulty) else { return };
-        let victims: Vec<ProcessId> = self.processes.keys().copied().filter(|p| self.may_die(*p)).collect();
-        if !victims.is_empty() {
-            let victim = victims[self.random.below(victims.len() as u64) as usize];
-            self.kill(victim, DeathCause::Signalled(9));
-        }
-        let after = self.random.within(1, 2 * every);
-        self.after(after, Happening::Struck);
-    }
-
-    /// Somebody reports a worker as corrupt.
-    fn slander(&mut self) {
-        let Some(every) = self.faults.corrupt_every_us.filter(|_| self.faulty) else { return };
-        let victims: Vec<ProcessId> = self.processes.keys().copied().filter(|p| self.may_die(*p)).collect();
-        if !victims.is_empty() {
-            let peer = victims[self.random.below(victims.len() as u64) as usize];
-            let request = bireme_core::message::ToNode::PeerCorrupt { peer, reason: "nonsense".into() };
-            self.tell_node(ProcessId::DRIVER, &request);
-        }
-        let after = self.random.within(1, 2 * every);
-        self.after(after, Happening::Slandered);
-    }
-
-    fn may_die(&self, process: ProcessId) -> bool {
-        let Some(entry) = self.processes.get(&process) else { return false };
-        let actor = entry.worker.hosted().is_some();
-        process != ProcessId::DRIVER && (actor || !self.faults.actors_only)
-    }
-
-    fn rearm_kill(&mut self) {
-        self.effects_until_kill = match self.faults.kill_every_effects {
-            Some(every) => self.random.within(1, 2 * every),
-            None => u64::MAX,
-        };
-    }
-
-    /// Whether the process dies just before its next effect.
-    fn dies_now(&mut self, process: ProcessId) -> bool {
-        if !self.processes.contains_key(&process) {
-            return true;
-        }
-        if !self.faulty || self.faults.kill_every_effects.is_none() || !self.may_die(process) {
-            return false;
-        }
-        self.effects_until_kill -= 1;
-        if self.effects_until_kill > 0 {
-            return false;
-        }
-        self.rearm_kill();
-        self.kill(process, DeathCause::Signalled(9));
-        true
+        self.drivers_are_done()
+            && self.network.is_quiet()
+            && self.links_are_quiet()
+            && crate::invariants::rest::check(self).is_ok()
     }
 
     fn make_process(&mut self, process: ProcessId) {
-        let slow = self.faults.slow_worker.filter(|_| process != ProcessId::DRIVER);
+        let slow = self.faults.slow_worker.filter(|_| !is_driver(process));
         let slowness = match slow {
             Some((one_in, factor)) if self.random.one_in(one_in) => factor,
             _ => 1,
@@ -320,6 +340,14 @@ impl Cluster {
             withheld: Vec::new(),
         };
         self.processes.insert(process, entry);
+        if self.job_of(process) == Some(host::DOOMED_JOB) {
+            self.watch.doom(process);
+        }
+    }
+
+    /// Whose process this is.
+    fn job_of(&self, process: ProcessId) -> Option<JobId> {
+        self.hosts.get(&process.node)?.node.job_of(process)
     }
 
     fn after(&mut self, us: u64, happening: Happening) {

@@ -1,6 +1,10 @@
 //! What goes wrong in a run: each seed draws which faults are on and how strong they are (swarm testing).
 
+mod nodes;
+
 use crate::random::Random;
+
+pub use nodes::{DRAIN_US_LONG, NODES_MAX, Nodes};
 
 /// The faults of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +27,12 @@ pub struct Faults {
     pub cancel_one_in: Option<u64>,
     /// A process reports a peer as corrupt about every so many microseconds.
     pub corrupt_every_us: Option<u64>,
+    /// On a node alone there are two drivers at once with the same program, and the second one is killed at this time.
+    pub second_driver_dies_us: Option<u64>,
     /// When the faults end.
     pub end_us: u64,
+    /// The nodes, and what goes wrong with them.
+    pub nodes: Nodes,
 }
 
 impl Faults {
@@ -40,7 +48,9 @@ impl Faults {
             latency_us: 20,
             cancel_one_in: None,
             corrupt_every_us: None,
+            second_driver_dies_us: None,
             end_us: 0,
+            nodes: Nodes::alone(),
         }
     }
 
@@ -69,6 +79,11 @@ impl Faults {
         if random.one_in(8) {
             faults.corrupt_every_us = Some(random.within(2_000, 20_000));
         }
+        faults.nodes = Nodes::draw(random);
+        if faults.nodes.count == 1 && random.one_in(3) {
+            let most = [500, 5_000, 30_000][random.below(3) as usize];
+            faults.second_driver_dies_us = Some(random.within(1, most));
+        }
         faults
     }
 
@@ -76,6 +91,6 @@ impl Faults {
     pub fn is_calm(&self) -> bool {
         let killing = self.kill_every_effects.is_some() || self.kill_every_us.is_some();
         let other = self.spawn_failure_one_in.is_some() || self.cancel_one_in.is_some();
-        !killing && !other && self.corrupt_every_us.is_none()
+        !killing && !other && self.corrupt_every_us.is_none() && self.nodes.is_calm()
     }
 }

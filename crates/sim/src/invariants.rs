@@ -1,23 +1,31 @@
 //! What must hold, one file each. The shell tells [`Watch`] what it sees; the first broken invariant ends the run.
 
 pub mod attempts;
+pub mod bytes;
 pub mod calls;
 pub mod concurrency;
 pub mod environments;
 pub mod freed;
 pub mod gpus;
+pub mod groups;
+pub mod jobs;
 pub mod order;
+pub mod released;
 pub mod resources;
 pub mod rest;
 pub mod streams;
+pub mod tenure;
 pub mod values;
 
+use std::collections::BTreeSet;
+
 use bireme_core::failure::Failure;
-use bireme_core::id::{ActorId, ObjectId, ProcessId, TaskId};
+use bireme_core::id::{ActorId, JobId, NodeId, ObjectId, ProcessId, TaskId};
 use bireme_core::ledger::Snapshot;
+use bireme_core::resources::Amount;
 use bireme_core::spec::TaskSpec;
 use bireme_core::stream::{READ_ONCE, Stream};
-use bireme_core::value::{Body, Location, Value};
+use bireme_core::value::{Location, RefSpec, Value};
 
 use crate::cluster::Cluster;
 
@@ -45,12 +53,15 @@ impl Violation {
                 text += &format!("  {process} owner {:?}\n", entry.owner);
             }
         }
-        let ids = cluster.node.ledger().task_ids();
-        for id in &ids {
-            text += &format!("  ledger {id}: {:?}\n", cluster.node.ledger().task(*id).map(|entry| &entry.state));
+        for (node, host) in &cluster.hosts {
+            let ids = host.node.ledger().task_ids();
+            for id in &ids {
+                let state = host.node.ledger().task(*id).map(|entry| &entry.state);
+                text += &format!("  ledger of {node}, {id}: {state:?}\n");
+            }
+            text += &format!("  {node}: {:?}\n", host.node.snapshot(cluster.now));
+            concerns.extend(ids.iter().take(4).map(ToString::to_string));
         }
-        text += &format!("  node: {:?}\n", cluster.node.snapshot(cluster.now));
-        concerns.extend(ids.iter().take(4).map(ToString::to_string));
         Self { invariant: "everything ends", text, concerns }
     }
 }
@@ -59,6 +70,9 @@ impl Violation {
 #[derive(Debug, Default)]
 pub struct Watch {
     calm: bool,
+    /// Processes of a job whose driver is killed: failures there are to be expected.
+    doomed: BTreeSet<ProcessId>,
+    jobs: jobs::Jobs,
     values: values::Values,
     attempts: attempts::Attempts,
     environments: environments::Environments,
@@ -67,6 +81,9 @@ pub struct Watch {
     calls: calls::Calls,
     order: order::Order,
     streams: streams::Streams,
+    bytes: bytes::Bytes,
+    released: released::Released,
+    tenures: tenure::Tenures,
     violation: Option<Violation>,
 }
 
@@ -89,19 +106,44 @@ impl Watch {
 
     /// User code in `process` sees a value.
     pub fn observed(&mut self, object: ObjectId, value: &Value, process: ProcessId) {
-        let seen = self.values.observed(object, value, process);
+        let content = self.bytes.content(value);
+        let seen = self.values.observed(object, &content, process);
         self.note(seen);
+        let released = self.released.observed(object, &content, process);
+        self.note(released);
         self.note(freed::check(object, value, process));
-        if self.calm && value.failure().is_some_and(|failure| !planned(failure)) {
+        if self.calm && !self.doomed.contains(&process) && value.failure().is_some_and(|failure| !planned(failure)) {
             let text = format!("{process} sees {object} fail though nothing went wrong: {}", value.body);
             let concerns = vec![object.task().to_string()];
             self.note(Err(Violation { invariant: "a calm run succeeds", text, concerns }));
         }
     }
 
+    /// A placement group is removed: workers are ended with it, and with them goes what they own and nobody has begun.
+    pub fn group_removed(&mut self) {
+        self.calm = false;
+    }
+
+    /// A process is of a job that will lose its driver.
+    pub fn doom(&mut self, process: ProcessId) {
+        self.doomed.insert(process);
+    }
+
+    /// A process of this job makes a task.
+    pub fn made(&mut self, task: TaskId, job: Option<JobId>) {
+        self.jobs.made(task, job);
+    }
+
+    /// A process of this job begins to run a task.
+    pub fn served(&mut self, process: ProcessId, job: Option<JobId>, spec: &TaskSpec) {
+        let served = self.jobs.started(process, job, spec);
+        self.note(served);
+    }
+
     /// Nobody can ask for the object any more.
     pub fn freed(&mut self, object: ObjectId) {
         self.values.freed(object);
+        self.released.freed(object);
     }
 
     /// A process begins to run a task.
@@ -137,6 +179,14 @@ impl Watch {
         self.concurrency.died(process);
         self.gpus.died(process);
         self.calls.died(process);
+        self.tenures.died(process);
+    }
+
+    /// A run gives values.
+    pub fn produced(&mut self, attempt: u32, values: &[Value]) {
+        for value in values {
+            self.released.made(attempt, &self.bytes.content(value));
+        }
     }
 
     /// An actor applies a call.
@@ -175,26 +225,61 @@ impl Watch {
         }
     }
 
-    /// An item was recorded.
-    pub fn stored(&mut self, value: &Value) {
-        if let Body::Stored(at) = value.body {
-            self.streams.stored(at);
-        }
+    /// Something was stored and recorded. Says whether it is new.
+    pub fn stored(&mut self, at: Location) -> bool {
+        self.bytes.stored(at)
+    }
+
+    /// A copy was made.
+    pub fn copied(&mut self, of: Location, at: Location) {
+        self.bytes.copied(of, at);
     }
 
     /// The store frees bytes.
     pub fn freed_stored(&mut self, at: Location) {
-        self.streams.freed_stored(at);
+        self.bytes.freed(at);
     }
 
-    /// How many items are in the store.
-    pub fn stored_count(&self) -> usize {
-        self.streams.stored_count()
+    /// What is in the stores.
+    pub fn lying(&self) -> impl Iterator<Item = String> + '_ {
+        self.bytes.lying()
+    }
+
+    /// A process cannot read an object that it holds.
+    pub fn unreadable(&mut self, reference: RefSpec, at: Location, reason: &str, process: ProcessId) {
+        self.note(self.bytes.unreadable(self.calm, (reference, at), reason, process));
+    }
+
+    /// A node is gone with all that it had.
+    pub fn node_lost(&mut self, node: NodeId) {
+        self.bytes.node_lost(node);
+        self.values.node_lost(node);
+        self.released.node_lost(node);
+    }
+
+    /// What the bundles of all nodes say.
+    pub fn groups(&mut self, result: Result<(), Violation>) {
+        self.note(result);
+    }
+
+    /// The controller declares a node dead, of which so many processes run.
+    pub fn declared_dead(&mut self, node: NodeId, running: usize) {
+        self.note(self.tenures.declared_dead(node, running));
+    }
+
+    /// A process hears of the death of a node.
+    pub fn buried(&mut self, process: ProcessId, node: NodeId) {
+        self.tenures.buried(process, node);
+    }
+
+    /// A process hears a process of another node.
+    pub fn relayed(&mut self, process: ProcessId, from: ProcessId) {
+        self.note(self.tenures.relayed(process, from));
     }
 
     /// The node's own account.
-    pub fn resources(&mut self, snapshot: &Snapshot) {
-        self.note(resources::check(snapshot));
+    pub fn resources(&mut self, snapshot: &Snapshot, debt_in_bundles: Amount) {
+        self.note(resources::check(snapshot, debt_in_bundles));
     }
 }
 

@@ -1,4 +1,5 @@
-//! A whole machine in one thread, from one seed: the node, a driver, workers, rings between them, and faults.
+//! A whole cluster in one thread, from one seed: nodes and the controller, drivers, workers, rings and links between them,
+//! stores, and faults.
 //!
 //! The machines are those of `bireme-core`, unchanged; this crate is another shell around them. One ordered queue of
 //! happenings, one generator, no clock and no thread: equal seeds give equal runs, and [`run::run`] proves it by a hash

@@ -1,13 +1,14 @@
-//! `bireme-sim SEED` repeats one seed; `bireme-sim --seeds N [--start S]` runs many.
+//! `bireme-sim SEED` repeats one seed; `bireme-sim --seeds N [--start S]` runs many, `--soak HOURS` as many as it takes
+//! until so much time has gone by in all of them.
 
 use std::process::ExitCode;
 
 use bireme_sim::planted::Planted;
 use bireme_sim::run::{Outcome, run, tell};
 
-const USAGE: &str =
-    "usage: bireme-sim SEED | --seeds N [--start S]; with either: --planted NAME; --story prints all of it";
+const USAGE: &str = "usage: bireme-sim SEED | (--seeds N | --soak HOURS) [--start S]; with each: --planted NAME; --story prints all of it";
 const SEEDS_DEFAULT: u64 = 200;
+const HOUR_US: u64 = 3_600_000_000;
 
 struct Arguments {
     seed: Option<u64>,
@@ -15,10 +16,12 @@ struct Arguments {
     start: u64,
     planted: Option<Planted>,
     story: bool,
+    soak_hours: Option<u64>,
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let mut arguments = Arguments { seed: None, seeds: SEEDS_DEFAULT, start: 1, planted: None, story: false };
+    let mut arguments =
+        Arguments { seed: None, seeds: SEEDS_DEFAULT, start: 1, planted: None, story: false, soak_hours: None };
     let number = |word: Option<String>| {
         let word = word.ok_or("a number is missing")?;
         word.parse::<u64>().map_err(|_| format!("{word:?} is not a seed or a number of seeds"))
@@ -27,6 +30,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         match word.as_str() {
             "--seeds" => arguments.seeds = number(words.next())?,
             "--start" => arguments.start = number(words.next())?,
+            "--soak" => arguments.soak_hours = Some(number(words.next())?),
             "--story" => arguments.story = true,
             "--planted" => {
                 let name = words.next().unwrap_or_default();
@@ -60,13 +64,15 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (start, count) = match arguments.seed {
-        Some(seed) => (seed, 1),
-        None => (arguments.start, arguments.seeds),
+    let (start, count) = match (arguments.seed, arguments.soak_hours) {
+        (Some(seed), _) => (seed, 1),
+        (None, Some(_)) => (arguments.start, u64::MAX - arguments.start),
+        (None, None) => (arguments.start, arguments.seeds),
     };
+    let enough_us = arguments.soak_hours.map_or(u64::MAX, |hours| hours.saturating_mul(HOUR_US));
     // A panic of a machine is reported with its seed.
     std::panic::set_hook(Box::new(|_| {}));
-    let (mut passed, mut failed) = (0u64, 0u64);
+    let (mut passed, mut failed, mut simulated_us) = (0u64, 0u64, 0u64);
     for seed in start..start + count {
         let outcome = run(seed, arguments.planted);
         if arguments.story {
@@ -75,6 +81,7 @@ fn main() -> ExitCode {
         if arguments.seed.is_some() {
             println!("seed {seed}: {} happenings, trace {:016x}", outcome.happened, outcome.hash);
         }
+        simulated_us += outcome.simulated_us;
         match outcome.failure {
             None => passed += 1,
             Some(_) => {
@@ -82,6 +89,12 @@ fn main() -> ExitCode {
                 report(&outcome, arguments.planted);
             }
         }
+        if simulated_us >= enough_us {
+            break;
+        }
+    }
+    if arguments.soak_hours.is_some() {
+        println!("{} s went by in these runs", simulated_us / 1_000_000);
     }
     println!("{passed} seeds passed, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

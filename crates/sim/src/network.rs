@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bireme_core::id::ProcessId;
+use bireme_core::id::{NodeId, ProcessId};
 
 /// All rings of the machine.
 #[derive(Debug, Default)]
@@ -23,8 +23,8 @@ impl Network {
 
     /// Whether somebody has written something to this process that it has not read.
     pub fn has_news(&self, to: ProcessId) -> bool {
-        let first = ProcessId { slot: 0, incarnation: 0 };
-        let last = ProcessId { slot: u32::MAX, incarnation: u32::MAX };
+        let first = ProcessId { node: NodeId(0), slot: 0, incarnation: 0 };
+        let last = ProcessId { node: NodeId(u32::MAX), slot: u32::MAX, incarnation: u32::MAX };
         self.rings.range((to, first)..=(to, last)).any(|(_, ring)| !ring.is_empty())
     }
 

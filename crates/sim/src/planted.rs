@@ -19,11 +19,23 @@ pub enum Planted {
     DeathNotDrained,
     /// An actor takes one call more at once than it was made for.
     OneCallTooMany,
+    /// A link delivers frames that come twice twice.
+    RepeatedFrameHeard,
+    /// A node that lost its tenure ends its processes too late.
+    FencedLate,
+    /// Nodes other than the head do not hear of the death of a node.
+    NodeDeathUntold,
+    /// A node lets a bundle be used before all of its group are reserved.
+    CommittedAtOnce,
+    /// A node does not tell of its copies.
+    CopyUntold,
+    /// A node that is to be drained leaves with what it has.
+    LeftUndrained,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 14] = [
         Self::ReplyBeforeRecord,
         Self::GiveBackDropped,
         Self::AdoptNotAsked,
@@ -32,6 +44,12 @@ impl Planted {
         Self::DeadOwnerIgnored,
         Self::DeathNotDrained,
         Self::OneCallTooMany,
+        Self::RepeatedFrameHeard,
+        Self::FencedLate,
+        Self::NodeDeathUntold,
+        Self::CommittedAtOnce,
+        Self::CopyUntold,
+        Self::LeftUndrained,
     ];
 
     /// The name on the command line.
@@ -45,6 +63,12 @@ impl Planted {
             Self::DeadOwnerIgnored => "dead-owner-ignored",
             Self::DeathNotDrained => "death-not-drained",
             Self::OneCallTooMany => "one-call-too-many",
+            Self::RepeatedFrameHeard => "repeated-frame-heard",
+            Self::FencedLate => "fenced-late",
+            Self::NodeDeathUntold => "node-death-untold",
+            Self::CommittedAtOnce => "committed-at-once",
+            Self::CopyUntold => "copy-untold",
+            Self::LeftUndrained => "left-undrained",
         }
     }
 

@@ -3,7 +3,11 @@
 //! A value is a number that is drawn anew in every run of a task, so a task that runs twice gives two values, and an
 //! observer that sees both has found a bug.
 
+use bireme_core::id::NodeId;
+use bireme_core::spec::{GroupStrategy, Strategy};
 use bireme_core::stream::Stream;
+
+use crate::random::Random;
 
 /// A register of the running job. A register is empty when what should fill it failed.
 pub type Register = usize;
@@ -82,6 +86,15 @@ pub enum Op {
     Apply,
     /// The actor keeps the reference.
     Keep(Register),
+    /// Asks for a placement group, which everything that the thread makes from then on goes into.
+    Group {
+        /// How its bundles lie.
+        packing: GroupStrategy,
+        /// Tenths of a CPU of each bundle.
+        tenths: Vec<u64>,
+    },
+    /// Gives the group up.
+    Ungroup,
     /// Ends with an error.
     Fail,
     /// Ends with a value that contains these.
@@ -111,6 +124,8 @@ pub struct Job {
     pub calls_max: u32,
     /// Its items come one by one.
     pub stream: Option<Stream>,
+    /// On which node.
+    pub strategy: Strategy,
 }
 
 /// All code of a run: the executable that every process has.
@@ -136,6 +151,7 @@ impl Program {
             concurrency_max: 1,
             calls_max: 0,
             stream: None,
+            strategy: Strategy::Default,
         });
         self.jobs.len() - 1
     }
@@ -151,6 +167,20 @@ impl Program {
     pub fn gpu_actors(&self) -> u64 {
         let ops = self.roots.iter().flat_map(|root| &self.jobs[*root].ops);
         ops.filter(|op| matches!(op, Op::Create { job, .. } if self.jobs[*job].gpu_tenths > 0)).count() as u64
+    }
+
+    /// Draws on which of so many nodes each job runs: the more it is left open, the less they have to do with each other.
+    pub fn place(&mut self, nodes: u32, random: &mut Random) {
+        let mixed = random.below(4);
+        for job in self.jobs.iter_mut().filter(|_| nodes > 1) {
+            let node = NodeId(random.within(1, nodes.into()) as u32);
+            job.strategy = match random.below(3 + mixed) {
+                0..=2 => Strategy::Default,
+                3 | 4 => Strategy::Spread,
+                // The head is never lost, so what has to be there can be.
+                _ => Strategy::Node { node, soft: node != NodeId::HEAD || random.one_in(2) },
+            };
+        }
     }
 
     /// Whether some of it runs only in processes of its own.

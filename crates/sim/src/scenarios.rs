@@ -4,6 +4,8 @@
 
 mod concurrency;
 mod deaths;
+mod jobs;
+mod nodes;
 mod planted;
 mod streams;
 

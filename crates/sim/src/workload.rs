@@ -1,6 +1,7 @@
 //! What the user's programs do. A seed draws some of these; each runs on a thread of the driver.
 
 pub mod actors;
+pub mod groups;
 pub mod references;
 pub mod streams;
 pub mod tasks;
@@ -11,7 +12,7 @@ use crate::random::Random;
 /// Adds the drawn workloads to a program.
 pub fn draw(random: &mut Random) -> Program {
     let mut program = Program::default();
-    let all: [fn(&mut Program, &mut Random); 19] = [
+    let all: [fn(&mut Program, &mut Random); 20] = [
         tasks::fan_out,
         tasks::chain,
         tasks::braid,
@@ -31,6 +32,7 @@ pub fn draw(random: &mut Random) -> Program {
         streams::handed_on,
         streams::returned,
         streams::by_an_actor,
+        groups::grouped,
     ];
     let count = random.within(1, 4);
     for _ in 0..count {

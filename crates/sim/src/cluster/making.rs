@@ -15,7 +15,9 @@ impl Cluster {
         let Some(thread) = self.thread(process, id) else { return };
         thread.lane.advance();
         spec.id = thread.lane.task_id();
-        if thread.lane.repeated() {
+        let repeated = thread.lane.repeated();
+        self.watch.made(spec.id, self.job_of(process));
+        if repeated {
             self.ask_task(process, id, spec);
         } else {
             self.forget_if_unknown(ObjectId::result(spec.id, 0));
@@ -45,10 +47,17 @@ impl Cluster {
         }
     }
 
+    /// Something new, inside the message or in the store.
+    pub(super) fn new_body(&mut self, process: ProcessId) -> Body {
+        if self.random.one_in(6) {
+            return Body::Stored(self.new_place(process, 0));
+        }
+        Body::Inline(self.random.number().to_le_bytes().to_vec().into())
+    }
+
     pub(super) fn make_put(&mut self, process: ProcessId, id: u64, nested: Vec<RefSpec>) {
         // The digest is of the code, the value is drawn: a put that is made twice instead of adopted shows.
-        let bytes = self.random.number().to_le_bytes().to_vec();
-        let value = Value { body: Body::Inline(bytes.into()), nested };
+        let value = Value { body: self.new_body(process), nested };
         let Some(thread) = self.thread(process, id) else { return };
         thread.lane.advance();
         let object = thread.lane.put_id();
@@ -81,7 +90,7 @@ impl Cluster {
         let Some(entry) = self.processes.get_mut(&process) else { return };
         let asker = entry.threads.iter_mut().find(|(_, thread)| match &thread.wait {
             Wait::Task(asked, _) | Wait::Put(asked, ..) => *asked == request,
-            Wait::Nothing | Wait::Object(_) | Wait::Room => false,
+            Wait::Nothing | Wait::Object(_) | Wait::Room | Wait::Fetch(..) => false,
         });
         let Some((&id, thread)) = asker else { return };
         let items = entry.found.remove(&request).unwrap_or_default();
@@ -93,7 +102,7 @@ impl Cluster {
                 self.adopted_task(process, id, *spec, adoption, attempt);
             }
             Wait::Put(_, object, digest, value) => self.adopted_put(process, id, object, digest, value, adoption),
-            Wait::Nothing | Wait::Object(_) | Wait::Room => {}
+            Wait::Nothing | Wait::Object(_) | Wait::Room | Wait::Fetch(..) => {}
         }
         let waits = self.thread(process, id).is_none_or(|thread| !matches!(thread.wait, Wait::Nothing));
         if !waits {
@@ -155,7 +164,8 @@ impl Cluster {
     /// What the ledger has dropped and nobody knows begins a new life.
     fn forget_if_unknown(&mut self, object: ObjectId) {
         let known = self.processes.values().any(|entry| entry.owner.knows(&object));
-        if !known && !self.node.ledger().knows(object) {
+        let recorded = self.hosts.values().any(|host| host.node.ledger().knows(object));
+        if !known && !recorded {
             self.watch.freed(object);
         }
     }

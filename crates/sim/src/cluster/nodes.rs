@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bireme_core::failure::{Death, DeathCause};
-use bireme_core::id::ProcessId;
+use bireme_core::id::{NodeId, ProcessId};
 use bireme_core::message::{FromNode, NodeBound, ToNode};
 use bireme_core::node::{self, Effect};
 
@@ -18,9 +18,10 @@ const NODE_TICK_US_MIN: u64 = 500;
 const NODE_SLEEP_US_MAX: u64 = 500_000;
 
 impl Cluster {
-    pub(super) fn step_node(&mut self, event: node::Event) {
+    pub(super) fn step_node(&mut self, node: NodeId, event: node::Event) {
+        let Some(host) = self.hosts.get_mut(&node) else { return };
         let mut effects = Vec::new();
-        self.node.step(event, self.now, &mut effects);
+        host.node.step(event, self.now, &mut effects);
         for effect in effects {
             match effect {
                 Effect::Spawn(process) => self.spawn(process),
@@ -30,15 +31,24 @@ impl Cluster {
                 }
                 Effect::Send { to, message } => self.node_says(to, &message),
                 Effect::OpenLink { a, b } => self.open_link(a, b),
+                Effect::EndJob(_) | Effect::CloseJob(_) => {}
                 Effect::CloseProcess(process) => self.close_process(process),
-                Effect::FreeStored(at) => self.watch.freed_stored(at),
-                Effect::Store { request: ToNode::FreeObject { at }, .. } => self.watch.freed_stored(at),
-                Effect::Store { .. } => {}
+                Effect::FreeStored(at) => self.free_stored(node, at),
+                Effect::Store { process, request } => self.store_request(node, process, request),
+                Effect::Tell { node: to, message } => self.tell(node, to, &message),
+                Effect::AskController(request) => self.tell_controller(node, &request),
+                Effect::Promote(at) => self.promote(node, at),
+                Effect::Bring { object, at } => self.bring(node, object, at),
+                // Machines here have memory enough.
+                Effect::SpillSome { .. } => {}
             }
         }
     }
 
     fn spawn(&mut self, process: ProcessId) {
+        if self.hosts.get(&process.node).is_some_and(|host| host.leaving) {
+            return;
+        }
         self.note(|| format!("node starts {process}"));
         self.unborn.insert(process);
         let after = self.random.within(1, 2 * BIRTH_US);
@@ -57,7 +67,7 @@ impl Cluster {
         }
         self.note(|| format!("{process} is there"));
         self.make_process(process);
-        self.step_node(node::Event::WorkerSpawned { process, pid: process.slot });
+        self.step_node(process.node, node::Event::WorkerSpawned { process, pid: process.slot });
         self.tell_node(process, &ToNode::Hello);
     }
 
@@ -81,7 +91,7 @@ impl Cluster {
         self.unborn.remove(&process);
         self.unreported.remove(&process);
         if self.planted == Some(Planted::DeathNotDrained) {
-            self.network.drop_ring(process, ProcessId::NODE);
+            self.network.drop_ring(process, ProcessId::of_node(process.node));
         }
         self.drain_ring(process);
         let death = Death {
@@ -93,24 +103,28 @@ impl Cluster {
             culprit: None,
         };
         self.note(|| format!("node hears that {process} is dead"));
-        self.step_node(node::Event::WorkerExited(death));
-        self.arm_node();
+        let event = match process.is_driver() {
+            true => node::Event::DriverGone(death),
+            false => node::Event::WorkerExited(death),
+        };
+        self.step_node(process.node, event);
+        self.arm_node(process.node);
     }
 
     fn close_process(&mut self, process: ProcessId) {
         self.open_links.retain(|(a, b)| *a != process && *b != process);
         self.network.drop_reader(process);
-        self.network.drop_ring(process, ProcessId::NODE);
+        self.network.drop_ring(process, ProcessId::of_node(process.node));
     }
 
-    fn node_says(&mut self, to: ProcessId, message: &FromNode) {
+    pub(super) fn node_says(&mut self, to: ProcessId, message: &FromNode) {
         if !self.processes.contains_key(&to) {
             return;
         }
         self.note(|| format!("node -> {to}: {message:?}"));
         let mut frame = Vec::new();
         message.encode(&mut frame);
-        self.write(ProcessId::NODE, to, frame);
+        self.write(ProcessId::of_node(to.node), to, frame);
     }
 
     fn open_link(&mut self, a: ProcessId, b: ProcessId) {
@@ -125,68 +139,95 @@ impl Cluster {
     }
 
     /// Something was written to the node.
-    pub(super) fn wake_node(&mut self) {
-        if self.pass.is_none() {
-            self.pass = Some(self.rings());
-            let after = self.node_pause();
-            self.after(after, Happening::NodeLooked);
+    pub(super) fn wake_node(&mut self, node: NodeId) {
+        if self.hosts.get(&node).is_some_and(|host| host.pass.is_none()) {
+            let rings = self.rings(node);
+            if let Some(host) = self.hosts.get_mut(&node) {
+                host.pass = Some(rings);
+            }
+            let after = self.node_pause(node);
+            self.after(after, Happening::NodeLooked(node));
         }
     }
 
-    fn rings(&self) -> VecDeque<ProcessId> {
+    fn rings(&self, node: NodeId) -> VecDeque<ProcessId> {
         // The node does not know yet that somebody is dead, and reads that ring like the others.
-        self.processes.keys().chain(&self.unreported).copied().collect()
+        let mine = ProcessId::of_node(node)..ProcessId::of_node(NodeId(node.0 + 1));
+        let living = self.processes.range(mine.clone()).map(|(process, _)| process);
+        living.chain(self.unreported.range(mine)).copied().collect()
     }
 
-    fn node_pause(&mut self) -> u64 {
+    fn node_pause(&mut self, node: NodeId) -> u64 {
         let most = if self.faulty { self.faults.node_delay_us } else { 10 };
-        self.random.within(1, most.max(1))
+        let slowness = self.hosts.get(&node).map_or(1, |host| host.slowness);
+        self.random.within(1, most.max(1)) * slowness
     }
 
     /// The node reads one ring to its end; after the last one the pass is over.
-    pub(super) fn node_look(&mut self) {
-        let next = self.pass.as_mut().and_then(VecDeque::pop_front);
+    pub(super) fn node_look(&mut self, node: NodeId) {
+        let Some(host) = self.hosts.get_mut(&node) else { return };
+        let next = host.pass.as_mut().and_then(VecDeque::pop_front);
         if let Some(process) = next {
             self.drain_ring(process);
-            let after = self.node_pause();
-            self.after(after, Happening::NodeLooked);
+            let after = self.node_pause(node);
+            self.after(after, Happening::NodeLooked(node));
             return;
         }
-        self.pass = None;
-        self.step_node(node::Event::Passed);
-        self.watch_resources();
-        if self.node.wants_pass() || self.network.has_news(ProcessId::NODE) {
-            self.wake_node();
+        host.pass = None;
+        self.step_node(node, node::Event::Passed);
+        self.watch_resources(node);
+        self.leave_if_drained(node);
+        let wants = self.hosts.get(&node).is_some_and(|host| host.node.wants_pass());
+        if wants || self.network.has_news(ProcessId::of_node(node)) {
+            self.wake_node(node);
         }
-        self.arm_node();
+        self.arm_node(node);
+    }
+
+    pub(super) fn node_tick(&mut self, node: NodeId) {
+        let Some(host) = self.hosts.get_mut(&node) else { return };
+        host.tick = None;
+        self.step_node(node, node::Event::Ticked);
+        // A node that wakes reads its rings, whatever woke it.
+        self.wake_node(node);
     }
 
     fn drain_ring(&mut self, process: ProcessId) {
-        while let Some(frame) = self.network.read(ProcessId::NODE, process) {
+        while let Some(frame) = self.network.read(ProcessId::of_node(process.node), process) {
             match NodeBound::decode(&frame) {
-                Ok(NodeBound::Record(record)) => self.step_node(node::Event::Recorded { process, record }),
-                Ok(NodeBound::Request(request)) => self.step_node(node::Event::Requested { process, request }),
+                Ok(NodeBound::Record(record)) => {
+                    self.step_node(process.node, node::Event::Recorded { process, record })
+                }
+                Ok(NodeBound::Request(request)) => {
+                    self.step_node(process.node, node::Event::Requested { process, request })
+                }
+                Ok(NodeBound::Relay { to, bytes }) => {
+                    self.step_node(process.node, node::Event::Relay { process, to, bytes });
+                }
                 Err(malformed) => panic!("{process} wrote what cannot be read: {malformed}"),
             }
         }
     }
 
-    pub(super) fn arm_node(&mut self) {
+    pub(super) fn arm_node(&mut self, node: NodeId) {
+        let Some(host) = self.hosts.get_mut(&node) else { return };
         let sleep_end = self.now.plus_us(NODE_SLEEP_US_MAX);
-        let deadline = self.node.deadline().map_or(sleep_end, |due| due.min(sleep_end));
+        let deadline = host.node.deadline().map_or(sleep_end, |due| due.min(sleep_end));
         let at = deadline.max(self.now.plus_us(NODE_TICK_US_MIN));
-        if self.node_tick.is_none_or(|armed| armed > at) {
-            self.node_tick = Some(at);
+        if host.tick.is_none_or(|armed| armed > at) {
+            host.tick = Some(at);
             let after = at.since_us(self.now);
-            self.after(after, Happening::NodeTicked);
+            self.after(after, Happening::NodeTicked(node));
         }
     }
 
     /// RES-1 as the node itself tells it.
-    fn watch_resources(&mut self) {
-        if self.random.one_in(16) {
-            let snapshot = self.node.snapshot(self.now);
-            self.watch.resources(&snapshot);
+    fn watch_resources(&mut self, node: NodeId) {
+        if self.random.one_in(16)
+            && let Some(host) = self.hosts.get(&node)
+        {
+            let snapshot = host.node.snapshot(self.now);
+            self.watch.resources(&snapshot, host.node.debt_in_bundles());
         }
     }
 }

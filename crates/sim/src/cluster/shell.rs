@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bireme_core::failure::{Death, DeathCause};
-use bireme_core::id::{ObjectId, ProcessId};
+use bireme_core::id::{NodeId, ObjectId, ProcessId};
 use bireme_core::message::{FromNode, NodeBound, Peer, ToNode};
 use bireme_core::owner::{self, Effect};
 use bireme_core::record::Record;
@@ -18,8 +18,8 @@ impl Cluster {
     pub(super) fn write(&mut self, from: ProcessId, to: ProcessId, frame: Vec<u8>) {
         self.mix_bytes(&frame);
         self.network.write(from, to, frame);
-        if to == ProcessId::NODE {
-            self.wake_node();
+        if to.is_node() {
+            self.wake_node(to.node);
         } else {
             self.wake(to);
         }
@@ -55,7 +55,7 @@ impl Cluster {
     }
 
     fn drain_node_words(&mut self, process: ProcessId) {
-        while let Some(frame) = self.network.read(process, ProcessId::NODE) {
+        while let Some(frame) = self.network.read(process, ProcessId::of_node(process.node)) {
             match FromNode::decode(&frame) {
                 Ok(message) => self.hear_node(process, message),
                 Err(malformed) => panic!("the node wrote what cannot be read: {malformed}"),
@@ -104,6 +104,15 @@ impl Cluster {
                 let Some(entry) = self.processes.get_mut(&process) else { return };
                 entry.found.entry(request).or_default().push((index, value));
             }
+            FromNode::Relayed { from, bytes } => match Peer::decode(&bytes) {
+                Ok(message) => {
+                    self.watch.relayed(process, from);
+                    self.hear_peer(process, from, message);
+                }
+                Err(malformed) => panic!("{from} wrote what cannot be read: {malformed}"),
+            },
+            FromNode::NodeDied { node, .. } => self.bury_node(process, node, message),
+            FromNode::Located { request, located } => self.located(process, request, located),
             FromNode::Adopted { request, adoption, attempt } => self.answer_thread(process, request, adoption, attempt),
             // Nobody here asks the other questions.
             _ => {}
@@ -134,6 +143,17 @@ impl Cluster {
         self.step_owner(process, owner::Event::FromNode(words));
     }
 
+    /// A whole node died: both machines learn of it.
+    fn bury_node(&mut self, process: ProcessId, node: NodeId, words: FromNode) {
+        if let Some(entry) = self.processes.get_mut(&process) {
+            entry.parked.retain(|(to, _)| to.node != node);
+        }
+        self.watch.buried(process, node);
+        self.send_parked(process);
+        self.step_worker(process, worker::Event::FromNode(words.clone()));
+        self.step_owner(process, owner::Event::FromNode(words));
+    }
+
     pub(super) fn step_owner(&mut self, process: ProcessId, event: owner::Event) {
         let Some(entry) = self.processes.get_mut(&process) else { return };
         let mut effects = Vec::new();
@@ -157,7 +177,7 @@ impl Cluster {
         entry.worker.step(event, self.now, &mut effects);
         let withheld = std::mem::take(&mut entry.withheld);
         for frame in withheld {
-            self.write(process, ProcessId::NODE, frame);
+            self.write(process, ProcessId::of_node(process.node), frame);
         }
         for effect in effects {
             if self.dies_now(process) {
@@ -181,12 +201,14 @@ impl Cluster {
         if let Record::Freed { object } = record {
             self.watch.freed(*object);
         }
-        if let Record::Yielded { value, .. } = record {
-            self.watch.stored(value);
+        match record {
+            Record::Yielded { value, .. } | Record::Put { value, .. } => self.store_value(process, value),
+            Record::Finished { values, .. } => values.iter().for_each(|value| self.store_value(process, value)),
+            _ => {}
         }
         let mut frame = Vec::new();
         record.encode(&mut frame);
-        self.write(process, ProcessId::NODE, frame);
+        self.write(process, ProcessId::of_node(process.node), frame);
     }
 
     fn record_run(&mut self, process: ProcessId, record: &Record) {
@@ -206,7 +228,7 @@ impl Cluster {
         self.note(|| format!("{process} -> node: {request:?}"));
         let mut frame = Vec::new();
         NodeBound::encode_request(request, &mut frame);
-        self.write(process, ProcessId::NODE, frame);
+        self.write(process, ProcessId::of_node(process.node), frame);
     }
 
     fn send(&mut self, process: ProcessId, to: ProcessId, message: &Peer) {
@@ -231,7 +253,11 @@ impl Cluster {
             | Peer::Resolved { .. } => entry.lending = false,
             _ => {}
         }
-        let linked = entry.links.contains(&to);
+        if to.node != process.node && entry.parked.is_empty() {
+            self.relay(process, to, &frame);
+            return;
+        }
+        let linked = entry.links.contains(&to) || to.node != process.node;
         // What a process tells itself is lost with it: it waits for nothing.
         if to == process || (linked && entry.parked.is_empty()) {
             self.write(process, to, frame);
@@ -247,11 +273,22 @@ impl Cluster {
     fn send_parked(&mut self, process: ProcessId) {
         while let Some(entry) = self.processes.get_mut(&process)
             && let Some((to, _)) = entry.parked.front()
-            && entry.links.contains(to)
+            && (entry.links.contains(to) || to.node != process.node)
             && let Some((to, frame)) = entry.parked.pop_front()
         {
-            self.write(process, to, frame);
+            if to.node == process.node {
+                self.write(process, to, frame);
+            } else {
+                self.relay(process, to, &frame);
+            }
         }
+    }
+
+    /// What is for a process of another node goes through the ring to this one, behind the records that it follows.
+    fn relay(&mut self, process: ProcessId, to: ProcessId, message: &[u8]) {
+        let mut frame = Vec::new();
+        NodeBound::encode_relay(to, message, &mut frame);
+        self.write(process, ProcessId::of_node(process.node), frame);
     }
 
     fn wake_threads(&mut self, process: ProcessId, object: ObjectId) {

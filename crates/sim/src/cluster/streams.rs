@@ -3,7 +3,7 @@
 use bireme_core::failure::Failure;
 use bireme_core::id::{ObjectId, ProcessId, TaskId};
 use bireme_core::owner;
-use bireme_core::value::{Body, Location, RefSpec, Value};
+use bireme_core::value::{Body, RefSpec, Value};
 use bireme_core::worker::{self, Pace};
 
 use super::Cluster;
@@ -20,7 +20,7 @@ impl Cluster {
             self.finish_thread(process, id, Err(Failure::Cancelled { task }));
             return;
         }
-        let value = Value { body: self.item_body(index), nested };
+        let value = Value { body: self.item_body(process, index), nested };
         self.watch.yielded(task, index, spec.stream.unwrap_or_default());
         self.step_worker(process, worker::Event::Yielded { task, value });
         let Some(entry) = self.processes.get_mut(&process) else { return };
@@ -33,13 +33,11 @@ impl Cluster {
     }
 
     /// The item's number and something new, inline or in the store.
-    fn item_body(&mut self, index: u32) -> Body {
-        let fresh = self.random.number();
+    fn item_body(&mut self, process: ProcessId, index: u32) -> Body {
         if self.random.one_in(2) {
-            let at =
-                Location { entry: fresh as u32, generation: (fresh >> 32) as u32, offset: index.into(), len: 1 << 20 };
-            return Body::Stored(at);
+            return Body::Stored(self.new_place(process, index.into()));
         }
+        let fresh = self.random.number();
         Body::Inline([u64::from(index).to_le_bytes(), fresh.to_le_bytes()].concat().into())
     }
 
@@ -81,9 +79,25 @@ impl Cluster {
             self.wait_for(process, id, object);
             return;
         };
-        thread.cursors.insert(register, (index + 1, false));
-        self.watch.item(object, &value, process);
+        let reference = RefSpec { object, owner: end.owner };
+        if !self.can_read(process, id, reference, &value) {
+            if let Some(thread) = self.thread(process, id) {
+                thread.next_op -= 1;
+            }
+            return;
+        }
+        if let Some(thread) = self.thread(process, id) {
+            thread.cursors.insert(register, (index + 1, false));
+        }
+        if let Some(value) = self.read(process, id, reference, &value) {
+            self.watch.item(object, &value, process);
+        }
         if value.failure().is_some() {
+            if value.failure().is_some_and(crate::invariants::values::node_lost) {
+                // It was there and is lost; the stream goes on behind it.
+                self.watch.taken(object.task(), index + 1);
+                self.step_owner(process, owner::Event::ItemsTaken { end: end.object, items: index + 1 });
+            }
             self.step_owner(process, owner::Event::RefDropped(object));
             if keep {
                 self.fill(process, id, None);
@@ -93,7 +107,7 @@ impl Cluster {
         self.watch.taken(object.task(), index + 1);
         self.step_owner(process, owner::Event::ItemsTaken { end: end.object, items: index + 1 });
         if keep {
-            self.fill(process, id, Some(RefSpec { object, owner: end.owner }));
+            self.fill(process, id, Some(reference));
         } else {
             self.step_owner(process, owner::Event::RefDropped(object));
         }

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bireme_core::failure::Failure;
-use bireme_core::id::{ActorId, FunctionKey, LeaseId, ObjectId, ProcessId, TaskId};
+use bireme_core::id::{ActorId, FunctionKey, GroupId, LeaseId, ObjectId, ProcessId, TaskId};
 use bireme_core::lane::Lane;
+use bireme_core::message::ToNode;
 use bireme_core::owner;
 use bireme_core::resources::{Amount, Resources};
-use bireme_core::spec::{ActorOptions, TaskKind, TaskOptions, TaskSpec};
-use bireme_core::value::{Body, RefSpec, Value};
+use bireme_core::spec::{ActorOptions, GroupStrategy, Strategy, TaskKind, TaskOptions, TaskSpec};
+use bireme_core::value::{Body, Location, RefSpec, Value};
 use bireme_core::worker::{self, Execution};
 
 use super::{Cluster, Happening};
@@ -26,6 +27,8 @@ pub(super) enum Wait {
     /// The node's answer about what it is about to make.
     Task(u64, Box<TaskSpec>),
     Put(u64, ObjectId, u64, Value),
+    /// A copy of what lies on another node.
+    Fetch(u64, ObjectId, Location),
 }
 
 /// A thread.
@@ -39,8 +42,14 @@ pub struct Thread {
     pub(super) registers: Vec<Option<RefSpec>>,
     pub(super) wait: Wait,
     flagged: bool,
+    /// The placement group that it made.
+    group: Option<GroupId>,
     /// Which item of a stream is next, and whether its handle is open.
     pub(super) cursors: BTreeMap<Register, (u32, bool)>,
+    /// Copies that came, or why they do not, and where they were to come from.
+    pub(super) fetched: BTreeMap<ObjectId, (Location, Result<Location, String>)>,
+    /// Arguments that it has not read yet.
+    unread: Vec<(RefSpec, Value)>,
 }
 
 impl Thread {
@@ -70,8 +79,8 @@ impl Thread {
 
 impl Cluster {
     /// The driver's own code begins.
-    pub(super) fn start_root(&mut self, lane: usize) {
-        let root = TaskId::root(1, ProcessId::DRIVER);
+    pub(super) fn start_root(&mut self, driver: ProcessId, lane: usize) {
+        let root = TaskId::root(1, driver);
         let lane_number = u32::try_from(lane).expect("a program has few roots");
         let thread = Thread {
             seat: None,
@@ -81,9 +90,12 @@ impl Cluster {
             registers: Vec::new(),
             wait: Wait::Nothing,
             flagged: false,
+            group: None,
             cursors: BTreeMap::new(),
+            fetched: BTreeMap::new(),
+            unread: Vec::new(),
         };
-        self.add_thread(ProcessId::DRIVER, thread);
+        self.add_thread(driver, thread);
     }
 
     /// A task begins.
@@ -91,11 +103,10 @@ impl Cluster {
         let Execution { lease, spec, lane, resolved, gpus } = execution;
         self.note(|| format!("{process} runs {} attempt {} of {}", spec.id, spec.attempt, spec.options.name));
         self.watch.started(process, &spec, &gpus);
+        self.watch.served(process, self.job_of(process), &spec);
         let job = usize::try_from(spec.function.0).expect("a job's number");
         self.watch.began(process, &spec, self.program.jobs[job].concurrency_max);
-        for (dependency, value) in spec.dependencies.iter().zip(&resolved) {
-            self.watch.observed(dependency.object, value, process);
-        }
+        let unread = spec.dependencies.iter().copied().zip(resolved.iter().cloned()).collect();
         let mut registers: Vec<Option<RefSpec>> = spec.nested.iter().copied().map(Some).collect();
         registers.extend(resolved.iter().flat_map(|value| &value.nested).copied().map(Some));
         for reference in registers.clone().into_iter().flatten() {
@@ -110,7 +121,10 @@ impl Cluster {
             registers,
             wait: Wait::Nothing,
             flagged: false,
+            group: None,
             cursors: BTreeMap::new(),
+            fetched: BTreeMap::new(),
+            unread,
         };
         self.add_thread(process, thread);
     }
@@ -157,12 +171,20 @@ impl Cluster {
             self.finish_thread(process, id, Err(Failure::Cancelled { task }));
             return;
         }
+        if !thread.unread.is_empty() {
+            self.read_argument(process, id);
+            return;
+        }
         let op = self.program.jobs[thread.job].ops.get(thread.next_op).cloned().unwrap_or(Op::Return(vec![]));
         thread.next_op += 1;
         let thread = thread.clone();
         let mut pause = self.random.within(1, 10);
         match op {
-            Op::Work(us) => pause = self.random.within(1, 2 * us),
+            Op::Work(us) => {
+                let work = self.random.within(1, 2 * us);
+                self.worked_us += work;
+                pause = work * self.faults.nodes.pace(process.node);
+            }
             Op::Submit { job, dependencies, nested, fickle } => {
                 let nonce = if fickle { self.random.number() } else { 0 };
                 let (dependencies, nested) = (thread.references(&dependencies), thread.references(&nested));
@@ -171,7 +193,7 @@ impl Cluster {
             }
             Op::Create { job, restarts_max, nested } => {
                 let concurrency_max = self.program.jobs[job].concurrency_max;
-                let kind = TaskKind::Create(ActorOptions { name: None, restarts_max, concurrency_max });
+                let kind = TaskKind::Create(ActorOptions { restarts_max, concurrency_max, ..ActorOptions::default() });
                 let spec = self.spec(&thread, kind, job, vec![], thread.references(&nested), 0);
                 self.make_task(process, id, spec);
             }
@@ -201,6 +223,13 @@ impl Cluster {
                     self.step_owner(process, owner::Event::Cancelled { object, force, recursive });
                 }
             }
+            Op::Group { packing, tenths } => self.make_group(process, id, packing, &tenths),
+            Op::Ungroup => {
+                if let Some(group) = thread.group {
+                    self.watch.group_removed();
+                    self.tell_node(process, &ToNode::RemoveGroup { group });
+                }
+            }
             Op::Apply => self.apply(process, &thread),
             Op::Keep(register) => self.keep(process, id, register),
             Op::Fail => {
@@ -215,6 +244,33 @@ impl Cluster {
             }
         }
         self.after(pause, Happening::Ran(process, id));
+    }
+
+    fn make_group(&mut self, process: ProcessId, id: u64, strategy: GroupStrategy, tenths: &[u64]) {
+        let Some(thread) = self.thread(process, id) else { return };
+        thread.lane.advance();
+        let group = GroupId(thread.lane.task_id());
+        thread.group = Some(group);
+        let bundles = tenths.iter().map(|tenths| Resources::cpus(Amount(tenths * 1_000))).collect();
+        self.tell_node(process, &ToNode::CreateGroup { group, name: None, strategy, bundles, detached: false });
+    }
+
+    /// Reads the next argument, when it is here.
+    fn read_argument(&mut self, process: ProcessId, id: u64) {
+        let Some((reference, value)) = self.thread(process, id).and_then(|thread| thread.unread.last().cloned()) else {
+            return;
+        };
+        if !self.can_read(process, id, reference, &value) {
+            return;
+        }
+        if let Some(value) = self.read(process, id, reference, &value) {
+            self.watch.observed(reference.object, &value, process);
+        }
+        if let Some(thread) = self.thread(process, id) {
+            thread.unread.pop();
+        }
+        let after = self.random.within(1, 5);
+        self.after(after, Happening::Ran(process, id));
     }
 
     fn spec(
@@ -236,6 +292,7 @@ impl Cluster {
             retries_max: code.retries_max,
             environment: code.environment,
             calls_max: code.calls_max,
+            strategy: thread.group.map_or(code.strategy, |group| Strategy::Group { group, bundle: None }),
             ..TaskOptions::default()
         };
         let mut spec = TaskSpec {
@@ -244,6 +301,7 @@ impl Cluster {
             function: FunctionKey(job as u64),
             digest: 0,
             attempt: 0,
+            lane: 0,
             depth: thread.lane.child_depth(),
             returns: code.returns,
             kind,
@@ -272,7 +330,15 @@ impl Cluster {
         };
         let object = reference.object;
         if let Some(value) = entry.owner.value(&object).cloned() {
-            self.watch.observed(object, &value, process);
+            if !self.can_read(process, id, reference, &value) {
+                if let Some(thread) = self.thread(process, id) {
+                    thread.next_op -= 1;
+                }
+                return;
+            }
+            if let Some(value) = self.read(process, id, reference, &value) {
+                self.watch.observed(object, &value, process);
+            }
             if open {
                 let inside = value.nested.first().copied();
                 self.fill(process, id, inside);
@@ -332,14 +398,17 @@ impl Cluster {
         let Some(entry) = self.processes.get_mut(&process) else { return };
         let Some(thread) = entry.threads.remove(&id) else { return };
         if let Some((lease, spec)) = &thread.seat {
-            let body = |random: &mut crate::random::Random| Body::Inline(random.number().to_le_bytes().to_vec().into());
             if let (Ok(_), Some(items)) = (&outcome, entry.worker.items(&spec.id)) {
                 self.watch.whole(spec.id, items);
             }
             let values = match outcome {
                 Ok(nested) => {
-                    let mut values: Vec<Value> =
-                        (0..spec.returns).map(|_| Value { body: body(&mut self.random), nested: Vec::new() }).collect();
+                    // What a constructor returns is a unit.
+                    let unit = matches!(spec.kind, TaskKind::Create(_)).then(|| Body::Inline(vec![0].into()));
+                    let mut values: Vec<Value> = (0..spec.returns)
+                        .map(|_| unit.clone().unwrap_or_else(|| self.new_body(process)))
+                        .map(|body| Value { body, nested: Vec::new() })
+                        .collect();
                     if let Some(first) = values.first_mut() {
                         first.nested = nested;
                     }
@@ -347,6 +416,7 @@ impl Cluster {
                 }
                 Err(failure) => vec![Value::failed(failure)],
             };
+            self.watch.produced(spec.attempt, &values);
             self.watch.ended(process, spec.id);
             self.step_worker(process, worker::Event::Finished { lease: *lease, task: spec.id, values });
         }

@@ -38,8 +38,9 @@ impl Gpus {
         self.held.insert((process, spec.id), held);
         let distinct = indices.iter().collect::<BTreeSet<_>>().len() as u64;
         let over = indices.iter().any(|index| {
-            let holders = self.held.values().filter(|held| held.indices.contains(index));
-            holders.map(|held| held.share).sum::<u64>() > UNITS_PER_WHOLE
+            let here = self.held.iter().filter(|((holder, _), _)| holder.node == process.node);
+            let holders = here.filter(|(_, held)| held.indices.contains(index));
+            holders.map(|(_, held)| held.share).sum::<u64>() > UNITS_PER_WHOLE
         });
         if over || distinct != asked.div_ceil(UNITS_PER_WHOLE) {
             let text = format!("{} asks for {asked} units and has {indices:?} of {:?}", spec.id, self.held);

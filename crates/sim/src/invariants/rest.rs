@@ -1,9 +1,9 @@
 //! Nothing leaks at rest: when all references are dropped, all tables are empty.
 
-use bireme_core::id::ProcessId;
+use bireme_core::node::Abroad;
 
 use super::Violation;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, is_driver};
 
 /// Looks at every table.
 pub fn check(cluster: &Cluster) -> Result<(), Violation> {
@@ -13,22 +13,33 @@ pub fn check(cluster: &Cluster) -> Result<(), Violation> {
         if entry.owner.pending() > 0 || entry.owner.object_count() > 0 {
             left.push(format!("{process} has {:?}", entry.owner));
         }
-        if *process != ProcessId::DRIVER && !entry.threads.is_empty() {
+        if !is_driver(*process) && !entry.threads.is_empty() {
             left.push(format!("{process} still runs {} threads", entry.threads.len()));
         }
     }
-    let ledger = cluster.node.ledger();
-    for task in ledger.task_ids() {
-        left.push(format!("the ledger has {task}: {:?}", ledger.task(task)));
-        concerns.push(task.to_string());
+    for (node, host) in &cluster.hosts {
+        let abroad = host.node.abroad();
+        if abroad != Abroad::default() {
+            left.push(format!("{node} has {abroad:?}"));
+        }
+        for (group, bundle, ..) in host.node.reserved_bundles() {
+            left.push(format!("{node} has reserved bundle {bundle} of {group}"));
+            concerns.push(group.to_string());
+        }
+        let ledger = host.node.ledger();
+        for task in ledger.task_ids() {
+            left.push(format!("the ledger of {node} has {task}: {:?}", ledger.task(task)));
+            concerns.push(task.to_string());
+        }
+        for put in ledger.put_ids() {
+            left.push(format!("the ledger of {node} has {put}: {:?}", ledger.put(put)));
+            concerns.push(put.task().to_string());
+        }
     }
-    for put in ledger.put_ids() {
-        left.push(format!("the ledger has {put}: {:?}", ledger.put(put)));
-        concerns.push(put.task().to_string());
+    for host in cluster.hosts.values() {
+        left.extend(super::jobs::left_behind(&host.node.snapshot(cluster.now)));
     }
-    if cluster.watch.stored_count() > 0 {
-        left.push(format!("{} items of streams are still in the store", cluster.watch.stored_count()));
-    }
+    left.extend(cluster.watch.lying());
     if left.is_empty() {
         return Ok(());
     }
