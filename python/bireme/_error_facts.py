@@ -27,6 +27,8 @@ class FactualError(BiremeError):
         actor_id: str | None = None,
         actor_name: str | None = None,
         object_id: str | None = None,
+        node_id: str | None = None,
+        placement_group_id: str | None = None,
         pid: int | None = None,
         exit_code: int | None = None,
         signal: int | None = None,
@@ -41,6 +43,8 @@ class FactualError(BiremeError):
         self.actor_id = actor_id
         self.actor_name = actor_name
         self.object_id = object_id
+        self.node_id = node_id
+        self.placement_group_id = placement_group_id
         self.pid = pid
         self.exit_code = exit_code
         self.signal = signal
@@ -68,6 +72,8 @@ class FactualError(BiremeError):
             ("", self.task_id),
             ("actor", self.actor_name or self.actor_id),
             ("object", self.object_id),
+            ("node", self.node_id),
+            ("placement group", self.placement_group_id),
             ("pid", self.pid),
             ("exit code", self.exit_code),
             ("killed by", None if self.signal is None else _signal_name(self.signal)),

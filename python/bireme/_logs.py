@@ -58,9 +58,10 @@ class Printer:
             lines = self._output.next()
             if lines is None:
                 return
-            for pid, name, is_error, text in lines:
+            for pid, node, name, is_error, text in lines:
                 stream = sys.stderr if is_error else sys.stdout
-                _print(stream, f"({name or 'worker'} pid={pid}) {text}\n")
+                place = f", {node}" if node else ""
+                _print(stream, f"({name or 'worker'} pid={pid}{place}) {text}\n")
 
     def finish(self) -> None:
         """Waits until everything is printed; to be called after the runtime has ended."""

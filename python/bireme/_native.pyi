@@ -36,14 +36,19 @@ __all__ = [
     "as_end",
     "assigned_resources",
     "cancel",
+    "create_group",
+    "current_group",
     "current_task",
     "explain",
     "find_actor",
+    "find_group",
     "finish_calls",
     "forget_collected",
     "get",
     "get_many",
     "gpu_ids",
+    "group_ready",
+    "groups",
     "interrupt_cancelled",
     "is_past_end",
     "is_ready",
@@ -54,13 +59,14 @@ __all__ = [
     "lock_counts",
     "lookup_code",
     "node_id",
+    "nodes",
     "note_unflushed",
     "own_actor",
     "process_id",
     "put",
     "rebuild_actor",
     "rebuild_reference",
-    "resources",
+    "remove_group",
     "shutdown",
     "start",
     "stream_item",
@@ -106,9 +112,7 @@ class Function:
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None,
-        name: str | None,
-        restarts: int,
-        concurrency: int,
+        life: tuple[str | None, int, int, bool],
     ) -> Actor: ...
 
 @final
@@ -175,10 +179,10 @@ class Completions:
 
 @final
 class Output:
-    """The output of the workers, for one reader: process, name, whether it is standard error, text."""
+    """The output of the workers, for one reader: process, node if another, name, whether it is standard error, text."""
 
     def __new__(cls) -> Output: ...
-    def next(self) -> list[tuple[int, str, bool, str]] | None: ...
+    def next(self) -> list[tuple[int, str | None, str, bool, str]] | None: ...
 
 def start(settings: dict[str, Any], program: list[str], scratch: str) -> None: ...
 def shutdown() -> None: ...
@@ -186,7 +190,13 @@ def is_running() -> bool: ...
 def job_id() -> str: ...
 def process_id() -> str: ...
 def node_id() -> str: ...
-def resources() -> tuple[dict[str, float], dict[str, float]]: ...
+def nodes() -> list[dict[str, Any]]: ...
+def create_group(bundles: list[dict[str, float]], strategy: str, name: str | None, detached: bool) -> str: ...
+def group_ready(group: str, value: _T) -> ObjectRef[_T]: ...
+def remove_group(group: str) -> None: ...
+def find_group(name: str) -> dict[str, Any] | None: ...
+def groups() -> list[dict[str, Any]]: ...
+def current_group() -> str | None: ...
 def own_actor() -> Actor | None: ...
 def actor_restarts() -> int: ...
 def actor_name() -> str | None: ...

@@ -181,37 +181,52 @@ def environment(name: str, value: Any) -> RuntimeEnvironment:
     return RuntimeEnvironment.parse(value, option=name)
 
 
-def strategy(name: str, value: Any) -> str:
-    """Where to run; on one machine there is one place, so it has no effect yet."""
-    if value in ("DEFAULT", "SPREAD"):
-        return str(value)
+def strategy(name: str, value: Any) -> Any:
+    """Where to run: a word, or one of the classes of `bireme.util.scheduling_strategies`."""
+    allowed = "'DEFAULT', 'SPREAD', a NodeAffinitySchedulingStrategy or a PlacementGroupSchedulingStrategy"
     if isinstance(value, str):
-        raise _wrong_value(name, value, "'DEFAULT' or 'SPREAD'")
-    raise NotSupportedError(
-        f"option {name!r} with a {type(value).__name__} is not supported yet; use 'DEFAULT' or 'SPREAD'"
-    )
+        if value not in ("DEFAULT", "SPREAD"):
+            raise _wrong_value(name, value, allowed)
+        return value
+    # Here, since who has such a value has imported it.
+    from bireme.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+    if not isinstance(value, (NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy)):
+        raise _wrong_type(name, value, f"{allowed} (of bireme.util.scheduling_strategies)")
+    return value
 
 
-def lifetime(name: str, value: Any) -> None:
-    """How long an actor lives: as long as its handles."""
-    if value == "detached":
-        raise NotSupportedError(
-            "option 'lifetime' with 'detached' is not supported yet: "
-            "detached actors come with the cluster; keep a handle of the actor"
-        )
-    if value != "non_detached":
-        raise _wrong_value(name, value, "None or 'non_detached'")
+def fits_place(what: str, options: Any) -> None:
+    """Refuses amounts that can never be given where the user wants them."""
+    place = options.scheduling_strategy
+    if place is None or isinstance(place, str):
+        return
+    asked = {"CPU": options.num_cpus, "GPU": options.num_gpus, "memory": float(options.memory), **options.resources}
+    place.check_resources({name: amount for name, amount in asked.items() if amount}, what)
 
 
-def address(name: str, value: Any) -> None:
-    """Which cluster; there is only the local one."""
+def lifetime(name: str, value: Any) -> str | None:
+    """How long an actor lives: as long as its handles, or until it is killed."""
+    if value not in ("detached", "non_detached"):
+        raise _wrong_value(name, value, "None, 'detached' or 'non_detached'")
+    return "detached" if value == "detached" else None
+
+
+def address(name: str, value: Any) -> str | None:
+    """The node to attach to; None to start one inside this program."""
+    allowed = "None, 'local', 'auto', 'HOST:PORT' or the folder of a node"
     if not isinstance(value, str):
-        raise _wrong_type(name, value, "None or 'local'")
-    if value != "local":
+        raise _wrong_type(name, value, allowed)
+    if value == "local":
+        return None
+    if "://" in value:
         raise NotSupportedError(
-            f"option {name!r} with {value!r} is not supported yet: "
-            "there are no clusters to join; leave it out to start here"
+            f"option {name!r} with {value!r} is not supported: start a node on this machine with `bireme start`, "
+            "and give 'auto'"
         )
+    if value != "auto" and ":" not in value and "/" not in value:
+        raise _wrong_value(name, value, allowed)
+    return value
 
 
 def not_yet(*harmless: object) -> Check:

@@ -190,7 +190,7 @@ class TaskOptions(_Options):
     max_calls: int
     name: str | None
     runtime_env: RuntimeEnvironment | None
-    scheduling_strategy: str
+    scheduling_strategy: Any
     max_buffered_items: int | None
     max_buffered_bytes: int | None
 
@@ -214,10 +214,13 @@ class TaskOptions(_Options):
         "max_calls": 0,
         "name": None,
         "runtime_env": None,
-        "scheduling_strategy": "DEFAULT",
+        "scheduling_strategy": None,
         "max_buffered_items": None,
         "max_buffered_bytes": None,
     }
+
+    def _agree(self) -> None:
+        checks.fits_place("the task", self)
 
     @property
     def retry_on(self) -> tuple[str, ...]:
@@ -235,12 +238,13 @@ class ActorOptions(_Options):
     name: str | None
     namespace: str | None
     get_if_exists: bool
+    lifetime: str | None
     max_restarts: int
     max_task_retries: int
     max_concurrency: int | None
     max_pending_calls: int | None
     runtime_env: RuntimeEnvironment | None
-    scheduling_strategy: str
+    scheduling_strategy: Any
 
     _what = "an actor"
     _checks = {
@@ -266,17 +270,19 @@ class ActorOptions(_Options):
         "name": None,
         "namespace": None,
         "get_if_exists": False,
+        "lifetime": None,
         "max_restarts": 0,
         "max_task_retries": 0,
         "max_concurrency": None,
         "max_pending_calls": None,
         "runtime_env": None,
-        "scheduling_strategy": "DEFAULT",
+        "scheduling_strategy": None,
     }
 
     def _agree(self) -> None:
         if self.get_if_exists and self.name is None:
             raise ValueError("option 'get_if_exists' needs the option 'name': only an actor with a name can be found")
+        checks.fits_place("the actor", self)
 
     def concurrency(self, is_async: bool) -> int:
         """How many calls may run at once."""
@@ -322,6 +328,7 @@ class MethodOptions(_Options):
 class InitOptions(_Options):
     """What the user chose for the runtime. None is what the machine has."""
 
+    address: str | None
     num_cpus: float | None
     num_gpus: float | None
     resources: Mapping[str, float]
@@ -356,6 +363,7 @@ class InitOptions(_Options):
         "dashboard_port": checks.ignored,
     }
     _defaults = {
+        "address": None,
         "num_cpus": None,
         "num_gpus": None,
         "resources": _NO_RESOURCES,

@@ -69,6 +69,30 @@ def environment() -> tuple[int, PackedEnvironment | None]:
     return _environment_key, _environment
 
 
+# What CUDA sees when no GPU was asked for, while one is; a list for what was there.
+_visible_before: list[str | None] = []
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def show_gpus(indices: list[int]) -> None:
+    """Makes these GPUs those that CUDA sees. Indices count within what the program itself may see."""
+    before = os.environ.get(_VISIBLE)
+    if not _visible_before:
+        _visible_before.append(before)
+    seen = _visible_before[0]
+    names = [] if seen is None else [name.strip() for name in seen.split(",") if name.strip()]
+    os.environ[_VISIBLE] = ",".join(names[index] if index < len(names) else str(index) for index in indices)
+
+
+def hide_gpus() -> None:
+    """Leaves the variable as it was before the task."""
+    before = _visible_before.pop()
+    if before is None:
+        os.environ.pop(_VISIBLE, None)
+    else:
+        os.environ[_VISIBLE] = before
+
+
 def construct(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Any, bool]:
     """Makes the actor of this process, and says whether its calls run on an event loop."""
     from .actor import is_async

@@ -123,7 +123,8 @@ class ActorClass(Generic[T]):
                 )
         if self._function is None:
             self._function = self._prepare()
-        native = self._function.create(args, kwargs, name, options.max_restarts, self._concurrency)
+        life = (name, options.max_restarts, self._concurrency, options.lifetime == "detached")
+        native = self._function.create(args, kwargs, life)
         if name is not None and options.get_if_exists:
             # Of several that saw a free name at once, one got it; the node knows which.
             found = _native.find_actor(name)
@@ -164,6 +165,7 @@ class _CreateOptions:
         self.memory = options.memory
         self.resources = options.resources
         self.runtime_env = options.runtime_env
+        self.scheduling_strategy = options.scheduling_strategy
 
 
 def _rebuild_class() -> ActorClass[Any]:
@@ -175,7 +177,9 @@ def _set_class(actor_class: ActorClass[Any], state: tuple[type, ActorOptions]) -
 
 
 class ActorHandle(Generic[T]):
-    """A handle of an actor. Handles can be copied and sent to tasks and actors; the actor ends when the last one is gone."""
+    """A handle of an actor. Handles can be copied and sent to tasks and actors; the actor ends when the last one is gone,
+    unless it is detached.
+    """
 
     def __init__(self, native: _native.Actor, description: _Description, cls: type | None = None) -> None:
         self._native = native

@@ -16,8 +16,18 @@ from ._options import InitOptions
 # What the zygote is told, as JSON in its environment.
 ZYGOTE_VARIABLE = "BIREME_ZYGOTE"
 
+# The first thing that a zygote of a node does: it finds the package where the program does.
+_FIND = (
+    f"import json, os, sys; told = json.loads(os.environ['{ZYGOTE_VARIABLE}'])['path']; "
+    "sys.path[:] = told + [entry for entry in sys.path if entry not in told]; "
+)
+_ZYGOTE = "from bireme._zygote import main; main()"
+_PROBE = "import cloudpickle; print('%d.%d' % sys.version_info[:2]); print(cloudpickle.__version__)"
+
 _lock = threading.Lock()
 _chosen = InitOptions()
+# The namespace of a program that shares its node and has chosen none: nobody else's.
+_anonymous = ""
 _printer: Printer | None = None
 
 
@@ -37,6 +47,9 @@ def init(
     **others: Any,
 ) -> "Context":
     """Starts the runtime inside this program: no daemon, no port, nothing left behind.
+
+    With `address` the program becomes a driver of a node that runs already (`bireme start`): `"auto"` is the one on this
+    machine, `"HOST:PORT"` one of several. What the machine has is the node's to say then; `shutdown` leaves it running.
 
     `num_cpus`, `num_gpus` and `resources` are what tasks may use at once (default: what the machine has),
     `object_store_memory` is the size of shared memory in bytes, `preload` names modules that workers find imported.
@@ -88,7 +101,9 @@ def _start(options: InitOptions, preload: list[str] | None) -> None:
     import secrets
     import tempfile
 
-    settings = {
+    global _anonymous
+    settings: dict[str, Any] = {
+        "address": options.address,
         "num_cpus": options.num_cpus,
         "num_gpus": options.num_gpus,
         "resources": dict(options.resources),
@@ -100,20 +115,39 @@ def _start(options: InitOptions, preload: list[str] | None) -> None:
     scratch = os.path.join(tempfile.gettempdir(), f"bireme-{os.getpid()}-{secrets.token_hex(4)}")
     if "numpy" in sys.modules:
         modules.insert(0, "numpy")
+    _anonymous = "" if options.address is None else f"anonymous-{secrets.token_hex(8)}"
     told = {
         "path": [os.path.abspath(entry) for entry in sys.path],
         "preload": modules,
-        "namespace": options.namespace or "",
+        "namespace": options.namespace or _anonymous,
     }
+    if options.address is not None:
+        settings["python"] = _described(json.dumps(told))
+        _native.start(settings, [], scratch)
+        return
     os.environ[ZYGOTE_VARIABLE] = json.dumps(told)
     try:
-        _native.start(settings, _program(), scratch)
+        _native.start(settings, [sys.executable, *_flags(), "-c", _ZYGOTE], scratch)
     finally:
         del os.environ[ZYGOTE_VARIABLE]
 
 
-def _program() -> list[str]:
-    """What starts a Python like this one, without running the user's program again."""
+def _described(told: str) -> tuple[str, str, str, list[str], list[str], list[tuple[str, str]]]:
+    """What the workers of this program are, for a node that starts them with an interpreter of its own."""
+    import cloudpickle  # type: ignore[import-untyped]
+
+    return (
+        "%d.%d" % sys.version_info[:2],
+        str(cloudpickle.__version__),
+        sys.executable,
+        [*_flags(), "-c", _FIND + _ZYGOTE],
+        ["-c", _FIND + _PROBE],
+        [(ZYGOTE_VARIABLE, told)],
+    )
+
+
+def _flags() -> list[str]:
+    """What makes another Python run like this one."""
     flags = ["-X", "frozen_modules=on"] if "frozen_modules" not in sys._xoptions else []
     for option, value in sys._xoptions.items():
         flags += ["-X", option if value is True else f"{option}={value}"]
@@ -125,7 +159,7 @@ def _program() -> list[str]:
         flags.append("-I")
     if sys.flags.dont_write_bytecode:
         flags.append("-B")
-    return [sys.executable, *flags, "-c", "from bireme._zygote import main; main()"]
+    return flags
 
 
 class Context:
@@ -143,8 +177,8 @@ class Context:
 
     @property
     def address_info(self) -> dict[str, Any]:
-        """Where the runtime is: in this process."""
-        return {"address": "local", "node_id": node_id()}
+        """Where the runtime is: in this process, or the node that was asked for."""
+        return {"address": _chosen.address or "local", "node_id": node_id()}
 
 
 def auto_init() -> None:
@@ -171,8 +205,8 @@ def is_initialized() -> bool:
 
 
 def namespace() -> str:
-    """The namespace of this program's actors; empty when it was not chosen."""
-    return _chosen.namespace or ""
+    """The namespace of this program's actors; empty when none was chosen and the program shares its node with nobody."""
+    return _chosen.namespace or _anonymous
 
 
 def adopt_namespace(name: str) -> None:

@@ -288,6 +288,12 @@ class ActorPlacementGroupRemoved(BiremeError):
     _sentence = "the placement group of this actor was removed"
 
 
+class PlacementGroupUnschedulableError(FactualError):
+    """The placement group can never be placed; `reason` says why. Ask for less in its bundles, or for another strategy."""
+
+    _sentence = "the placement group can never be placed"
+
+
 class TaskUnschedulableError(FactualError):
     """No node can ever run the task; ask for resources that exist."""
 

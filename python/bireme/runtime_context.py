@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from . import _native, context
@@ -75,6 +74,10 @@ class RuntimeContext:
         """What the running task or actor asked for."""
         return _native.assigned_resources()
 
+    def get_placement_group_id(self) -> str | None:
+        """The id of the placement group that the running task or actor is in, None elsewhere."""
+        return _native.current_group()
+
     def get_accelerator_ids(self) -> dict[str, list[str]]:
         """The accelerators of the running task or actor."""
         return {"GPU": [str(index) for index in get_gpu_ids()]}
@@ -91,36 +94,58 @@ def get_gpu_ids() -> list[int]:
 
 
 def cluster_resources() -> dict[str, float]:
-    """All that tasks can ask for.
+    """All that tasks can ask for, on all nodes together.
 
     >>> import bireme
     >>> with bireme.init(num_cpus=3):
     ...     bireme.cluster_resources()["CPU"]
     3.0
     """
-    return _native.resources()[0]
+    return _sum_of("total")
 
 
 def available_resources() -> dict[str, float]:
     """What tasks can ask for and nobody has now."""
-    return {name: amount for name, amount in _native.resources()[1].items() if amount > 0}
+    return {name: amount for name, amount in _sum_of("free").items() if amount > 0}
+
+
+def _sum_of(kind: str) -> dict[str, float]:
+    amounts: dict[str, float] = {}
+    for row in _native.nodes():
+        if row["alive"]:
+            for name, amount in row[kind].items():
+                amounts[name] = amounts.get(name, 0.0) + amount
+    return amounts
 
 
 def nodes() -> list[dict[str, Any]]:
-    """The machines of the cluster."""
+    """The machines of the cluster, dead ones too as long as they are remembered: what they have and where they are.
+
+    >>> import bireme
+    >>> with bireme.init(num_cpus=3):
+    ...     [(node["Alive"], node["Resources"]["CPU"]) for node in bireme.nodes()]
+    [(True, 3.0)]
+    """
     import socket
 
-    total = cluster_resources()
-    name = socket.gethostname()
-    return [
-        {
-            "NodeID": context.node_id(),
-            "Alive": True,
-            "NodeManagerHostname": name,
-            "NodeName": name,
-            "NodeManagerAddress": "127.0.0.1",
-            "Resources": total,
-            "alive": True,
-            "pid": os.getpid(),
-        }
-    ]
+    own, name = _native.node_id(), socket.gethostname()
+    return [_portray(row, name if row["id"] == own else "") for row in _native.nodes()]
+
+
+def _portray(row: dict[str, Any], hostname: str) -> dict[str, Any]:
+    host, _, port = row["address"].rpartition(":") if ":" in row["address"] else (row["address"], "", "0")
+    name = row["hostname"] or hostname or host
+    return {
+        "NodeID": row["id"],
+        "Alive": row["alive"],
+        "alive": row["alive"],
+        "NodeManagerAddress": host,
+        "NodeManagerPort": int(port),
+        "NodeManagerHostname": name,
+        "NodeName": name,
+        "Resources": row["total"],
+        "Labels": row["labels"],
+        "Role": row["role"],
+        "Draining": row["draining"],
+        "DeathReasonMessage": row["reason"] or "",
+    }

@@ -82,6 +82,7 @@ class RemoteFunction(Generic[R_co]):
 def wishes(options: Any, name: str, retries: int, streams: bool) -> dict[str, Any]:
     """What the extension wants to know about a task or call."""
     environment = getattr(options, "runtime_env", None)
+    place = getattr(options, "scheduling_strategy", None)
     returns = options.num_returns
     if returns is None:
         returns = "streaming" if streams else 1
@@ -99,6 +100,7 @@ def wishes(options: Any, name: str, retries: int, streams: bool) -> dict[str, An
         "retry_on": list(options.retry_on),
         "calls_max": getattr(options, "max_calls", 0),
         "environment": environment,
+        "strategy": (place,) if isinstance(place, str) else place and place.as_place(),
         "returns": returns,
         "stream": stream,
     }

@@ -211,3 +211,10 @@ def program(tmp_path: Path) -> Iterator[Program]:
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder with a short name: the sockets of nodes are in it, and their paths have 107 letters at most."""
+    with tempfile.TemporaryDirectory(prefix="bt-", dir="/tmp") as folder:
+        yield Path(folder)

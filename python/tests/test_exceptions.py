@@ -460,3 +460,11 @@ def test_a_constructor_error_becomes_the_death_of_the_actor() -> None:
 def test_long_tracebacks_lose_their_middle() -> None:
     report = describe_exception(raised(ValueError("x" * 1_000_000)))
     assert len(report.traceback_text) < 70_000 and "left out" in report.traceback_text
+
+
+def test_what_was_lost_with_a_node_names_the_node() -> None:
+    facts = {"pid": 7, "node_id": "00000003", "reason": "went with its node: node-3", "stderr_tail": ""}
+    error = exceptions.make_exception("NodeDiedError", "", facts)
+    assert isinstance(error, exceptions.NodeDiedError) and error.node_id == "00000003"
+    assert "node 00000003" in str(error)
+    assert exceptions.OwnerDiedError(node_id="00000003", object_id="object-1").node_id == "00000003"

@@ -42,7 +42,7 @@ impl Handle {
     /// Starts an actor.
     pub fn create(site: &Site, options: Option<Options>, arguments: Arguments) -> Self {
         let created = options.map_or_else(|| site.chosen().cloned(), Options::finish).and_then(|chosen| {
-            let sent = site.send(chosen.task, None, Target::Create(chosen.actor), arguments);
+            let sent = site.send(chosen.task, None, (Target::Create(chosen.actor), chosen.inherits), arguments);
             Ok((sent?, chosen.pending_max, chosen.call_retries))
         });
         match created {
@@ -66,7 +66,7 @@ impl Handle {
             options = Arc::new(TaskOptions { retries_max: self.call_retries, ..(*options).clone() });
         }
         let target = Target::Call { actor: ActorId(handle.id().task()), handle, pending_max: self.pending_max };
-        site.send(options, chosen.stream, target, arguments)
+        site.send(options, chosen.stream, (target, false), arguments)
     }
 
     /// The handle itself, or at once the error because the actor was refused.

@@ -39,24 +39,24 @@ impl Site {
 
     /// Submits a task. `None` stands for the attribute's options.
     pub fn submit(&self, options: Option<Options>, arguments: Arguments) -> Result<Vec<Ref>> {
-        let (options, stream) = match options {
+        let (options, stream, inherits) = match options {
             None => {
                 let chosen = self.chosen()?;
-                (chosen.task.clone(), chosen.stream)
+                (chosen.task.clone(), chosen.stream, chosen.inherits)
             }
             Some(options) => {
                 let chosen = options.finish()?;
-                (chosen.task, chosen.stream)
+                (chosen.task, chosen.stream, chosen.inherits)
             }
         };
-        self.send(options, stream, Target::Plain, arguments)
+        self.send(options, stream, (Target::Plain, inherits), arguments)
     }
 
     pub(crate) fn send(
         &self,
         options: std::sync::Arc<bireme_runtime::core::spec::TaskOptions>,
         stream: Option<Stream>,
-        target: Target,
+        (target, inherits): (Target, bool),
         arguments: Arguments,
     ) -> Result<Vec<Ref>> {
         let Arguments { payload, dependencies, nested, keep, .. } = arguments.finish()?;
@@ -70,6 +70,7 @@ impl Site {
             nested,
             payload,
             keep,
+            inherits,
         })
     }
 }

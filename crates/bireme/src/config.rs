@@ -1,6 +1,8 @@
 //! What the user can choose for the runtime.
 
 use std::path::PathBuf;
+
+use bireme_runtime::cluster::ClusterChoice;
 use std::time::Duration;
 
 use crate::Result;
@@ -19,6 +21,19 @@ pub struct Config {
 }
 
 impl Config {
+    /// Attaches to a running node instead of starting one in this program: `auto` for the one that you have running on this
+    /// machine, `HOST:PORT` for one of several, or the folder of a node. What the machine has is the node's to say then.
+    ///
+    /// ```no_run
+    /// // After `bireme start`.
+    /// let _context = bireme::init_with(bireme::Config::default().address("auto"))?;
+    /// # Ok::<(), bireme::Error>(())
+    /// ```
+    pub fn address(mut self, address: &str) -> Self {
+        self.runtime.address = Some(address.to_owned());
+        self
+    }
+
     /// CPUs that tasks can ask for; as many as the machine has unless chosen.
     pub fn cpus(mut self, cpus: f64) -> Self {
         self.runtime.cpus = Some(cpus);
@@ -49,6 +64,12 @@ impl Config {
         self
     }
 
+    /// Makes the program's own node one of a cluster: its head, or a member of the cluster of another head.
+    pub fn cluster(mut self, choice: ClusterChoice) -> Self {
+        self.runtime.cluster = Some(choice);
+        self
+    }
+
     /// Where objects go when the store is full.
     pub fn spill_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.runtime.spill_directory = Some(directory.into());
@@ -64,6 +85,19 @@ impl Config {
     /// Whether waiting threads spin for a bounded moment when a core is spare.
     pub fn spin(mut self, spin: bool) -> Self {
         self.runtime.spin = spin;
+        self
+    }
+
+    /// Part of the memory in use at which the largest worker is ended, 0.95 unless chosen; a little below, new work pauses and
+    /// objects are spilled. 1.0: nobody looks.
+    pub fn memory_limit_fraction(mut self, fraction: f64) -> Self {
+        self.runtime.memory_limit_fraction = fraction;
+        self
+    }
+
+    /// Bytes that workers and objects may use together, instead of what the machine has.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.runtime.memory_limit_bytes = Some(bytes);
         self
     }
 
@@ -93,6 +127,9 @@ impl Config {
 
     /// Checks the amounts, before anything is started.
     pub(crate) fn finish(self) -> Result<bireme_runtime::Config> {
+        if self.runtime.address.is_some() {
+            return Ok(self.runtime);
+        }
         self.runtime.total()?;
         self.runtime.arena_bytes()?;
         Ok(self.runtime)

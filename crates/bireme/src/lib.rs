@@ -35,6 +35,8 @@
 //! - [`ObjectRef`] stands for a value that is there or will be; [`put`], [`get`], [`wait`], `.await`.
 //! - [`ObjectRefStream`] gives results one by one, while the task still runs.
 //! - [`Bytes`] and [`Array`] are read in shared memory without a copy.
+//! - [`PlacementGroup`] reserves resources together; [`Strategy`] says where a task or actor may run; [`nodes`] lists the
+//!   machines.
 //! - Workers are this same executable, started again before `main`; there is nothing to install or to start.
 #![forbid(unsafe_code)]
 
@@ -50,6 +52,7 @@ mod future;
 mod names;
 mod object;
 mod options;
+mod placement;
 #[doc(hidden)]
 pub mod private;
 mod scope;
@@ -63,7 +66,8 @@ pub use array::{Array, Element};
 ///
 /// On the `impl` with the constructor `new` (or one marked `#[bireme::constructor]`). The type stays as it is. There are
 /// - `Type::remote(args...)`: starts an actor and gives its handle at once; `Type::try_remote`, `Type::options()`
-///   (`name`, `restarts`, `max_pending_calls`, `call_retries`, `cpus`, `gpus`, `memory`, `resource`, `environment`);
+///   (`name`, `detached`, `restarts`, `max_pending_calls`, `call_retries`, `cpus`, `gpus`, `memory`, `resource`,
+///   `environment`, `strategy`, `capture_child_tasks`);
 /// - `TypeHandle` (another name with `#[bireme::actor(handle = Name)]`): a method for each public method, which gives
 ///   a reference to the result; `ready()`, `id()` and `kill()`. Handles can be cloned and sent to tasks and actors; the
 ///   actor ends when the last one is dropped.
@@ -107,7 +111,7 @@ pub use bireme_macros::actor;
 ///   reference to one, or a borrowed reference. When the submission is refused, the reference has the error;
 /// - `name::try_remote(args...)`: the same, with that error at once;
 /// - `name::options()`: choices for one call (`name`, `cpus`, `gpus`, `memory`, `resource`, `environment`, `retries`,
-///   `retry_on`, `max_calls`), then `remote` or `try_remote`.
+///   `retry_on`, `max_calls`, `strategy`, `capture_child_tasks`), then `remote` or `try_remote`.
 ///
 /// The attribute takes the same choices for all calls: `#[bireme::remote(cpus = 2, retries = 0, name = "x",
 /// resources(camera = 0.5), retry_on = ["TimedOut"])]`; and `returns = N` for a function that returns a tuple of `N`
@@ -142,16 +146,22 @@ pub use bireme_macros::actor;
 pub use bireme_macros::remote;
 pub use bireme_runtime::Error;
 pub use bireme_runtime::array::Dtype;
+pub use bireme_runtime::cluster::{ClusterChoice, SecurityChoice, TlsChoice};
 pub use bireme_runtime::core::failure::{Death, DeathCause, Failure};
-pub use bireme_runtime::core::id::{ActorId, ObjectId, TaskId};
+pub use bireme_runtime::core::id::{ActorId, GroupId, NodeId, ObjectId, TaskId};
 pub use bireme_runtime::core::ledger::Snapshot;
-pub use bireme_runtime::core::ledger::snapshot::ResourcesRow;
+pub use bireme_runtime::core::ledger::snapshot::{GroupRow, GroupStage, NodeRow, ResourcesRow};
+pub use bireme_runtime::core::spec::{GroupStrategy, Strategy};
 pub use bytes::Bytes;
 pub use codec::Value;
 pub use config::Config;
 pub use context::{Context, init, init_with, is_initialized, shutdown};
 pub use future::ObjectFuture;
 pub use object::ObjectRef;
+pub use placement::{
+    Bundle, PlacementGroup, PlacementGroupBuilder, current_placement_group, get_placement_group, node_id, nodes,
+    placement_groups,
+};
 pub use stream::ObjectRefStream;
 pub use verbs::{
     cancel, current_task, explain, get, get_all, gpu_indices, is_cancelled, named_actors, put, resources, state, wait,

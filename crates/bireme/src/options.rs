@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bireme_runtime::core::resources::{Amount, CUSTOM_RESOURCES_MAX, Resources};
-use bireme_runtime::core::spec::{ActorOptions, RETRIES_DEFAULT, TaskOptions};
+use bireme_runtime::core::spec::{ActorOptions, RETRIES_DEFAULT, Strategy, TaskOptions};
 use bireme_runtime::core::stream::Stream;
 
 use crate::{Error, Result};
@@ -57,6 +57,8 @@ pub struct Options {
     pending_max: usize,
     call_retries: u32,
     stream: Option<Stream>,
+    /// No place was chosen: it follows its parent into a placement group that captures.
+    inherits: bool,
     error: Option<Error>,
 }
 
@@ -72,8 +74,8 @@ impl Options {
         };
         // A method has `&mut self`: one call at a time.
         let actor = ActorOptions::default();
-        let options =
-            Self { task, actor, pending_max: usize::MAX, call_retries: 0, stream: defaults.stream, error: None };
+        let (pending_max, stream) = (usize::MAX, defaults.stream);
+        let options = Self { task, actor, pending_max, call_retries: 0, stream, inherits: true, error: None };
         let options = options.cpus(defaults.cpus).gpus(defaults.gpus);
         defaults.resources.iter().fold(options, |options, (name, amount)| options.resource(name, *amount))
     }
@@ -125,6 +127,25 @@ impl Options {
     /// What its process must look like; 0 is the job's own environment.
     pub fn environment(mut self, environment: u64) -> Self {
         self.task.environment = environment;
+        self
+    }
+
+    /// Where it may run.
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.task.strategy = strategy;
+        self.inherits = false;
+        self
+    }
+
+    /// Whether what it submits goes into its placement group too.
+    pub fn capture_child_tasks(mut self, captures: bool) -> Self {
+        self.task.captures = captures;
+        self
+    }
+
+    /// An actor ends only when it is killed.
+    pub fn detached(mut self) -> Self {
+        self.actor.detached = true;
         self
     }
 
@@ -202,6 +223,10 @@ impl Options {
 
     /// The choices, when all make sense.
     pub(crate) fn finish(self) -> Result<Chosen> {
+        if self.task.captures && self.task.strategy.group().is_none() {
+            let text = "capture_child_tasks needs the strategy of a placement group, to which children could go";
+            return Err(Error::BadArgument(text.to_owned()));
+        }
         match self.error {
             Some(error) => Err(error),
             None => Ok(Chosen {
@@ -210,6 +235,7 @@ impl Options {
                 pending_max: self.pending_max,
                 call_retries: self.call_retries,
                 stream: self.stream,
+                inherits: self.inherits,
             }),
         }
     }
@@ -223,4 +249,5 @@ pub(crate) struct Chosen {
     pub(crate) pending_max: usize,
     pub(crate) call_retries: u32,
     pub(crate) stream: Option<Stream>,
+    pub(crate) inherits: bool,
 }

@@ -58,6 +58,10 @@ macro_rules! __options {
             $vis fn name(self, name: &str) -> Self {
                 Self(self.0.actor_name(name))
             }
+            /// It outlives its owner and all handles, and ends only when it is killed.
+            $vis fn detached(self) -> Self {
+                Self(self.0.detached())
+            }
         }
     };
     (@struct $(#[$attribute:meta])* $vis:vis $builder:ident
@@ -86,6 +90,14 @@ macro_rules! __options {
             /// The environment, by a number of your choice: a process that has served one never serves another.
             $vis fn environment(self, environment: u64) -> Self {
                 Self(self.0.environment(environment))
+            }
+            /// Where it may run: anywhere, spread, on one node, or in a placement group.
+            $vis fn strategy(self, strategy: $crate::Strategy) -> Self {
+                Self(self.0.strategy(strategy))
+            }
+            /// Whether what it submits without a strategy goes into its placement group too.
+            $vis fn capture_child_tasks(self, captures: bool) -> Self {
+                Self(self.0.capture_child_tasks(captures))
             }
             $($(#[$doc])* $vis fn $method(self, $argument: $type) -> Self {
                 Self(self.0.$method($argument))

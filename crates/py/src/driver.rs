@@ -5,11 +5,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use bireme_runtime::core::resources::Resources;
-use bireme_runtime::{Config, Error, Output, Runtime, Stream};
+use bireme_runtime::{Config, Error, Output, OutputLine, Program, Runtime, Stream};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::{error, gil, hooks, interrupt, reference};
+
+/// The part of the memory in use at which the largest worker is ended; the same name as for `bireme start`.
+const MEMORY_LIMIT_VARIABLE: &str = "BIREME_MEMORY_LIMIT_FRACTION";
 
 /// The runtime of this process; started with the defaults when there is none yet.
 pub fn runtime(py: Python<'_>) -> PyResult<Runtime> {
@@ -48,6 +52,18 @@ fn start(py: Python<'_>, settings: &Bound<'_, PyDict>, program: Vec<OsString>, s
     if let Some(value) = given("object_store_memory")? {
         config.object_store_bytes = Some(value.extract()?);
     }
+    if let Some(value) = given("address")? {
+        config.address = Some(value.extract()?);
+    }
+    if let Some(value) = given("python")? {
+        let (python, cloudpickle, executable, arguments, probe, environment) = value.extract()?;
+        let program = Program::Python { python, cloudpickle, executable, arguments, probe, environment };
+        (config.program, config.worker_program) = (Some(program), None);
+    }
+    if let Ok(text) = std::env::var(MEMORY_LIMIT_VARIABLE) {
+        let wrong = |_| PyValueError::new_err(format!("{MEMORY_LIMIT_VARIABLE} is {text:?}; give 0.1 to 1.0"));
+        config.memory_limit_fraction = text.parse().map_err(wrong)?;
+    }
     let log_to_driver = given("log_to_driver")?.map_or(Ok(true), |value| value.extract())?;
     config.output = if log_to_driver { Output::Lines } else { Output::Silent };
     interrupt::install();
@@ -73,21 +89,13 @@ fn job_id(py: Python<'_>) -> PyResult<String> {
 #[pyfunction]
 fn process_id(py: Python<'_>) -> PyResult<String> {
     let me = runtime(py)?.process_id();
-    Ok(format!("{:08x}{:08x}", me.slot, me.incarnation))
+    Ok(format!("{:08x}{:08x}{:08x}", me.node.0, me.slot, me.incarnation))
 }
 
-/// The node's id as text. A job has one node, and a node one job.
+/// The id of the node of this process, as text.
 #[pyfunction]
 fn node_id(py: Python<'_>) -> PyResult<String> {
-    job_id(py)
-}
-
-/// All that tasks can ask for, and what of it nobody has.
-#[pyfunction]
-fn resources(py: Python<'_>) -> PyResult<(Amounts, Amounts)> {
-    let runtime = runtime(py)?;
-    let (total, free) = gil::detach(py, || runtime.resources()).map_err(|error| error::raise(py, error))?;
-    Ok((amounts(&total), amounts(&free)))
+    Ok(runtime(py)?.node_id().hex())
 }
 
 /// Names of actors, as the engine knows them.
@@ -112,6 +120,16 @@ pub fn amounts(resources: &Resources) -> Amounts {
     named
 }
 
+/// The same for what was asked for: without what is not.
+pub fn asked(resources: &Resources) -> Amounts {
+    let mut named = amounts(resources);
+    named.retain(|_, amount| *amount > 0.0);
+    named
+}
+
+/// A line as [`WorkerOutput::next`] gives it.
+type NamedLine = (u32, Option<String>, String, bool, String);
+
 /// The output of the runtime's workers, for one reader.
 #[pyclass(frozen, module = "bireme._native", name = "Output")]
 pub struct WorkerOutput(Runtime);
@@ -123,10 +141,15 @@ impl WorkerOutput {
         Runtime::current().map(Self).map_err(|error| error::raise(py, error))
     }
 
-    /// The next lines: process, name, whether it is standard error, text. None when the runtime is over and all is read.
-    fn next(&self, py: Python<'_>) -> Option<Vec<(u32, String, bool, String)>> {
+    /// The next lines: process, node when that is another one, name, whether it is standard error, text. None when the
+    /// runtime is over and all is read.
+    fn next(&self, py: Python<'_>) -> Option<Vec<NamedLine>> {
         let lines = gil::detach(py, || self.0.next_output(None))?;
-        Some(lines.into_iter().map(|line| (line.pid, line.name, line.stream == Stream::Stderr, line.text)).collect())
+        let named = |line: OutputLine| {
+            let node = line.node.map(|node| node.to_string());
+            (line.pid, node, line.name, line.stream == Stream::Stderr, line.text)
+        };
+        Some(lines.into_iter().map(named).collect())
     }
 }
 
@@ -142,7 +165,6 @@ pub fn fill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(job_id, module)?)?;
     module.add_function(wrap_pyfunction!(process_id, module)?)?;
     module.add_function(wrap_pyfunction!(node_id, module)?)?;
-    module.add_function(wrap_pyfunction!(resources, module)?)?;
     module.add_function(wrap_pyfunction!(actor_names, module)?)?;
     module.add_function(wrap_pyfunction!(is_running, module)?)
 }

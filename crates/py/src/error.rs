@@ -15,13 +15,15 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
         Error::Interrupted => return crate::interrupt::take_raised(),
         Error::Timeout { .. } => make(py, "GetTimeoutError", &message, &[]),
         Error::NotRunning(_) => make(py, "NotRunningError", &message, &[]),
+        Error::NodeGone(_) => make(py, "LocalNodeDiedError", &message, &[]),
+        Error::Refused(_) => make(py, "ConnectionError", &message, &[]),
         Error::Forked => make(py, "ForkedProcessError", &message, &[]),
         Error::AlreadyRunning => make(py, "RuntimeError", &message, &[]),
         Error::BadAmount(_) | Error::BadArgument(_) => make(py, "ValueError", &message, &[]),
         Error::StoreFull(_) => make(py, "ObjectStoreFullError", &message, &[]),
         Error::PendingCallsLimit { .. } => make(py, "PendingCallsLimitExceeded", &message, &[]),
         Error::Codec { .. } | Error::TypeMismatch { .. } => make(py, "TypeError", &message, &[]),
-        Error::NoSuchActor(_) => make(py, "ValueError", &message, &[]),
+        Error::NoSuchActor(_) | Error::NoSuchGroup(_) => make(py, "ValueError", &message, &[]),
         _ => make(py, "BiremeSystemError", &message, &[]),
     };
     made.unwrap_or_else(|broken| broken)
@@ -53,7 +55,8 @@ fn map_failure(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
         }
         Failure::WorkerDied { death, .. } => {
             let class = match death.cause {
-                DeathCause::OutOfMemory => "OutOfMemoryError",
+                DeathCause::OutOfMemory | DeathCause::MemoryPressure { .. } => "OutOfMemoryError",
+                DeathCause::NodeDied(_) => "NodeDiedError",
                 _ => "WorkerCrashedError",
             };
             make_from(py, class, &message, &describe_death(py, death)?)
@@ -65,8 +68,19 @@ fn map_failure(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
             let actor = format!("{:032x}", actor.0.raw());
             make(py, "ActorDiedError", &message, &[("actor_id", text(&actor)?), ("reason", text(reason)?)])
         }
-        Failure::OwnerDied { .. } => make(py, "OwnerDiedError", &message, &[]),
-        Failure::ObjectLost { .. } => make(py, "ObjectLostError", &message, &[]),
+        Failure::OwnerDied { object, owner } => {
+            let facts = [("object_id", text(&object.to_string())?), ("node_id", text(&owner.node.hex())?)];
+            make(py, "OwnerDiedError", &message, &facts)
+        }
+        Failure::ObjectLost { object, reason } => {
+            let facts = [("object_id", text(&object.to_string())?), ("reason", text(reason)?)];
+            make(py, "ObjectLostError", &message, &facts)
+        }
+        Failure::GroupUnplaceable { group, reason } => {
+            let facts = [("placement_group_id", text(&group.hex())?), ("reason", text(reason)?)];
+            make(py, "PlacementGroupUnschedulableError", &message, &facts)
+        }
+        Failure::GroupRemoved { .. } => make(py, "TaskPlacementGroupRemoved", &message, &[]),
         Failure::Infeasible { .. } => make(py, "TaskUnschedulableError", &message, &[]),
         Failure::UnknownFunction { .. } => make(py, "TaskError", &message, &[]),
         Failure::TypeMismatch { .. } => make(py, "TypeError", &message, &[]),
@@ -80,6 +94,7 @@ fn map_failure(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
 fn describe_death<'py>(py: Python<'py>, death: &Death) -> PyResult<Bound<'py, PyDict>> {
     let fields = PyDict::new(py);
     fields.set_item("pid", death.pid)?;
+    fields.set_item("node_id", death.process.node.hex())?;
     fields.set_item("reason", death.cause.to_string())?;
     fields.set_item("stderr_tail", &death.stderr_tail)?;
     if death.memory_peak_bytes > 0 {
@@ -88,6 +103,10 @@ fn describe_death<'py>(py: Python<'py>, death: &Death) -> PyResult<Bound<'py, Py
     match death.cause {
         DeathCause::Exited(code) => fields.set_item("exit_code", code)?,
         DeathCause::Signalled(signal) => fields.set_item("signal", signal)?,
+        DeathCause::MemoryPressure { used, limit, .. } => {
+            fields.set_item("memory_used_bytes", used)?;
+            fields.set_item("memory_limit_bytes", limit)?;
+        }
         _ => {}
     }
     Ok(fields)

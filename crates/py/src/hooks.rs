@@ -75,3 +75,7 @@ pub static FLUSH: Hook = Hook::new("bireme._logs", "flush");
 pub static CANCELLED_ERROR: Hook = Hook::new("asyncio", "CancelledError");
 /// `call_special(actor, method, args, kwargs) -> value`, for methods that every actor has.
 pub static CALL_SPECIAL: Hook = Hook::new("bireme._worker", "call_special");
+/// `show_gpus(indices)`: makes the GPUs of a task or actor those that CUDA sees.
+pub static SHOW_GPUS: Hook = Hook::new("bireme._worker", "show_gpus");
+/// `hide_gpus()`: undoes that.
+pub static HIDE_GPUS: Hook = Hook::new("bireme._worker", "hide_gpus");

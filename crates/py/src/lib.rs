@@ -14,6 +14,7 @@
 //! | `rust_function` | functions of Rust, called by Python |
 //! | `verbs` | `get`, `put`, `wait`, `cancel`, `kill`, ... |
 //! | `driver` | starting and ending the runtime |
+//! | `groups` | nodes and placement groups |
 //! | `completions` | readiness for event loops and futures |
 //! | `interrupt` | signals and cancellation |
 //! | `current` | what code can ask about its task or actor |
@@ -27,6 +28,7 @@ mod current;
 mod driver;
 mod error;
 mod gil;
+mod groups;
 mod hooks;
 mod interrupt;
 mod reference;
@@ -55,6 +57,7 @@ pub fn fill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<completions::Completions>()?;
     module.add_class::<driver::WorkerOutput>()?;
     driver::fill(module)?;
+    groups::fill(module)?;
     verbs::fill(module)?;
     worker::fill(module)?;
     current::fill(module)?;

@@ -27,6 +27,7 @@ pub struct RustFunction {
     function: &'static bireme_runtime::Function,
     options: Arc<TaskOptions>,
     returns: u32,
+    inherits: bool,
 }
 
 #[pymethods]
@@ -43,8 +44,8 @@ impl RustFunction {
             );
             PyValueError::new_err(text)
         })?;
-        let (options, returns) = wishes.into_plain();
-        Ok(Self { function, options: Arc::new(options), returns })
+        let (options, returns, inherits) = wishes.into_plain();
+        Ok(Self { function, options: Arc::new(options), returns, inherits })
     }
 
     /// The types of arguments and results, in Rust's words.
@@ -70,7 +71,8 @@ impl RustFunction {
         }
         let options = Arc::clone(&self.options);
         let results = Results { returns: self.returns, stream: None };
-        let refs = submit::submit(py, &runtime, self.function.key(), options, results, Target::Plain, arguments)?;
+        let target = (Target::Plain, self.inherits);
+        let refs = submit::submit(py, &runtime, self.function.key(), options, results, target, arguments)?;
         submit::give(py, refs, results)
     }
 }

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::argument::{self, Arguments};
+use crate::groups::Place;
 use crate::reference::{self, ObjectRef};
 use crate::{driver, error, gil, hooks, stream};
 
@@ -23,12 +24,13 @@ pub struct Wishes {
     options: TaskOptions,
     results: Results,
     environment: Option<Py<PyAny>>,
+    inherits: bool,
 }
 
 impl Wishes {
-    /// Options and number of results of a task outside of any environment.
-    pub fn into_plain(self) -> (TaskOptions, u32) {
-        (self.options, self.results.returns)
+    /// Options and number of results of a task outside of any environment, and whether it goes where its parent is.
+    pub fn into_plain(self) -> (TaskOptions, u32, bool) {
+        (self.options, self.results.returns, self.inherits)
     }
 }
 
@@ -64,10 +66,21 @@ impl<'py> FromPyObject<'_, 'py> for Wishes {
         let stream: Option<(u32, u64)> = given.get_item("stream")?.map_or(Ok(None), |value| value.extract())?;
         let stream = stream.map(|(items_max, bytes_max)| Stream { items_max, bytes_max });
         let returns = given.get_item("returns")?.map_or(Ok(1), |value| value.extract())?;
+        let Place { strategy, captures, inherits } = Place::read(given.get_item("strategy")?)?;
         Ok(Self {
-            options: TaskOptions { name, resources, retries_max, retry_on, environment: 0, calls_max },
+            options: TaskOptions {
+                name,
+                resources,
+                retries_max,
+                retry_on,
+                environment: 0,
+                calls_max,
+                strategy,
+                captures,
+            },
             results: Results { returns, stream },
             environment,
+            inherits,
         })
     }
 }
@@ -146,20 +159,20 @@ impl Function {
         let runtime = driver::runtime(py)?;
         let options = self.publish(py, &runtime)?;
         let arguments = argument::encode(&runtime, "", args, kwargs)?;
-        let refs = submit(py, &runtime, self.key, options, self.wishes.results, Target::Plain, arguments)?;
+        let target = (Target::Plain, self.wishes.inherits);
+        let refs = submit(py, &runtime, self.key, options, self.wishes.results, target, arguments)?;
         give(py, refs, self.wishes.results)
     }
 
-    /// Creates an actor of this class.
+    /// Creates an actor of this class, with its name, restarts, calls at once, and whether it outlives its owner.
     fn create(
         &self,
         py: Python<'_>,
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
-        name: Option<String>,
-        restarts: i64,
-        concurrency: u32,
+        life: (Option<String>, i64, u32, bool),
     ) -> PyResult<Actor> {
+        let (name, restarts, concurrency, detached) = life;
         if let Some(signature) = &self.signature {
             signature.check(args, kwargs)?;
         }
@@ -170,8 +183,9 @@ impl Function {
             name,
             restarts_max: u32::try_from(restarts).unwrap_or(u32::MAX),
             concurrency_max: concurrency,
+            detached,
         };
-        let target = Target::Create(options);
+        let target = (Target::Create(options), self.wishes.inherits);
         let mut refs = submit(py, &runtime, self.key, task_options, Results::default(), target, arguments)?;
         let handle = refs.pop().ok_or_else(|| PyTypeError::new_err("the engine gave no handle of the actor"))?;
         Ok(Actor { id: ActorId(handle.id().task()), handle, class_key: self.key })
@@ -225,13 +239,13 @@ pub fn submit(
     function: FunctionKey,
     options: Arc<TaskOptions>,
     results: Results,
-    target: Target,
+    (target, inherits): (Target, bool),
     arguments: Arguments,
 ) -> PyResult<Vec<Ref>> {
     let Arguments { payload, dependencies, nested, keep } = arguments;
     // A task without a result still has an end.
     let (returns, stream) = (results.returns.max(1), results.stream);
-    let request = Submit { function, options, returns, stream, target, dependencies, nested, payload, keep };
+    let request = Submit { function, options, returns, stream, target, dependencies, nested, payload, keep, inherits };
     runtime.submit(request).map_err(|error| error::raise(py, error))
 }
 
@@ -351,6 +365,7 @@ impl Method {
         let runtime = driver::running(py)?;
         let arguments = argument::encode(&runtime, &self.name, args, kwargs)?;
         let target = Target::Call { actor: self.actor, handle: self.handle.clone(), pending_max: self.pending_max };
+        let target = (target, false);
         let refs = submit(py, &runtime, self.function, Arc::clone(&self.options), self.results, target, arguments)?;
         give(py, refs, self.results)
     }

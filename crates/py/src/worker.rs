@@ -55,7 +55,7 @@ impl Interpreter for Python3 {
             // Whoever cancelled it before it was known to be here has found nothing to interrupt.
             let ran = match is_cancelled() {
                 true => Err(PyKeyboardInterrupt::new_err("the task was cancelled")),
-                false => run(py, invocation),
+                false => run_with_gpus(py, invocation),
             };
             drop(place);
             if UNFLUSHED.swap(false, Ordering::AcqRel)
@@ -99,6 +99,26 @@ fn actor(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 
 fn is_cancelled() -> bool {
     Runtime::current().is_ok_and(|runtime| runtime.is_cancelled())
+}
+
+/// Only what asked for GPUs is shown any, and a task only as long as it runs; to all others the variable is as it was.
+fn run_with_gpus(py: Python<'_>, invocation: &mut Invocation<'_>) -> PyResult<Result<(), Failure>> {
+    let asks = invocation.spec.options.resources.gpus.0 > 0;
+    let (is_task, is_call) = match invocation.spec.kind {
+        TaskKind::Plain => (true, false),
+        TaskKind::Create(_) => (false, false),
+        TaskKind::Call { .. } => (false, true),
+    };
+    if !asks || is_call {
+        return run(py, invocation);
+    }
+    let indices = Runtime::current().map(|runtime| runtime.gpu_indices()).unwrap_or_default();
+    hooks::SHOW_GPUS.get(py)?.call1((indices,))?;
+    let ran = run(py, invocation);
+    if is_task {
+        hooks::HIDE_GPUS.get(py)?.call0()?;
+    }
+    ran
 }
 
 /// The outer error is the user's, the inner one the engine's.

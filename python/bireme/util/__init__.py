@@ -1,5 +1,5 @@
-"""Tools on top of the API, with Ray's names: pools, a queue, iteration in the order of completion, an executor, and
-help with pickling.
+"""Tools on top of the API, with Ray's names: pools, a queue, iteration in the order of completion, an executor,
+placement groups, and help with pickling.
 
 Each is imported when it is first asked for, so that `import bireme` stays fast.
 """
@@ -15,33 +15,64 @@ if TYPE_CHECKING:
     from bireme.util.completion import as_completed, map_unordered
     from bireme.util.executor import Executor
     from bireme.util.named_actors import list_named_actors
+    from bireme.util.nodes import get_node_ip_address
+    from bireme.util.placement_group import (
+        PlacementGroup,
+        get_current_placement_group,
+        get_placement_group,
+        placement_group,
+        placement_group_table,
+        remove_placement_group,
+    )
     from bireme.util.queue import Queue
     from bireme.util.serialization import deregister_serializer, register_serializer
 
 __all__ = [
     "ActorPool",
     "Executor",
+    "PlacementGroup",
     "Queue",
     "as_completed",
     "deregister_serializer",
+    "get_current_placement_group",
+    "get_node_ip_address",
+    "get_placement_group",
     "inspect_serializability",
     "list_named_actors",
     "map_unordered",
+    "placement_group",
+    "placement_group_table",
     "register_serializer",
+    "remove_placement_group",
 ]
 
 _MODULE_OF = {
     "ActorPool": "actor_pool",
     "Executor": "executor",
+    "PlacementGroup": "placement_group",
     "Queue": "queue",
     "as_completed": "completion",
     "deregister_serializer": "serialization",
+    "get_current_placement_group": "placement_group",
+    "get_node_ip_address": "nodes",
+    "get_placement_group": "placement_group",
     "inspect_serializability": "check_serialize",
     "list_named_actors": "named_actors",
     "map_unordered": "completion",
+    "placement_group_table": "placement_group",
     "register_serializer": "serialization",
+    "remove_placement_group": "placement_group",
 }
-_MODULES = {"actor_pool", "check_serialize", "completion", "executor", "queue", "serialization"}
+_MODULES = {
+    "actor_pool",
+    "check_serialize",
+    "completion",
+    "executor",
+    "placement_group",
+    "queue",
+    "scheduling_strategies",
+    "serialization",
+}
 
 
 def __getattr__(name: str) -> Any:
