@@ -9,6 +9,7 @@
 //! | `floor` | the floors: what the machine does without us |
 //! | `tasks`, `actors`, `objects`, `startup`, `faults`, `spin` | one function per row |
 //! | `python` | the rows of the Python package, with `--python` |
+//! | `cluster` | the rows of several nodes, with `--cluster` |
 //!
 //! Each row is measured by seven interleaved pairs (ours, floor): ours, then the floor, and again. What is judged is
 //! the median: of the ratios of the pairs where the bar is a ratio, of our values where the bar is absolute. A row runs in
@@ -16,6 +17,7 @@
 //! crashes is reported and the others still run. Recording into the ledger is always on: there is no switch.
 
 mod actors;
+pub(crate) mod cluster;
 mod faults;
 pub(crate) mod floor;
 mod measure;
@@ -37,8 +39,7 @@ use clap::builder::PossibleValuesParser;
 use output::Report;
 use rows::{ROWS, Row};
 
-/// What went wrong, for people.
-pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+pub(crate) use crate::Outcome;
 
 /// Pairs of (ours, floor) per row: the fewest that the bars accept.
 const PAIRS: u32 = 7;
@@ -65,20 +66,26 @@ pub(crate) struct Arguments {
     quick: bool,
     #[command(flatten)]
     python: python::PythonArguments,
+    #[command(flatten)]
+    cluster: cluster::ClusterArguments,
 }
 
 /// Accepts the names of rows; for another word the error lists them and says which one is near.
 fn names() -> PossibleValuesParser {
     let rust = ROWS.iter().map(|row| row.name);
     let of_python = python::names().filter(|name| rows::find(name).is_none());
-    PossibleValuesParser::new(rust.chain(of_python))
+    PossibleValuesParser::new(rust.chain(of_python).chain(cluster::names()))
 }
 
 /// Measures what was asked for and prints it row by row.
 pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
-    let Arguments { names, list, json, check, quick, python } = arguments;
+    let Arguments { names, list, json, check, quick, python, cluster } = arguments;
+    let options = python::Options { names, list: *list, json: *json, check: *check, quick: *quick };
     if python.python {
-        return python::run(python, &python::Options { names, list: *list, json: *json, check: *check, quick: *quick });
+        return python::run(python, &options);
+    }
+    if cluster.cluster {
+        return cluster::run(&options);
     }
     let chosen = chosen(names)?;
     if arguments.list {
@@ -102,20 +109,29 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
             Ok(_) => {}
         }
     }
-    if arguments.check && !missed.is_empty() {
+    Ok(verdict(arguments.check, &failed, &missed))
+}
+
+/// Names the rows that failed, and with `check` those whose bar does not hold.
+fn verdict(check: bool, failed: &[&str], missed: &[&str]) -> ExitCode {
+    if check && !missed.is_empty() {
         eprintln!("bireme: the bar does not hold for: {}", missed.join(", "));
     }
     if !failed.is_empty() {
         eprintln!("bireme: no figures for: {}", failed.join(", "));
     }
-    let well = failed.is_empty() && (missed.is_empty() || !arguments.check);
-    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let well = failed.is_empty() && (missed.is_empty() || !check);
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The rows with these names, in the order of the table; all when no name is given.
 fn chosen(names: &[String]) -> Outcome<Vec<&'static Row>> {
     if let Some(name) = names.iter().find(|name| rows::find(name).is_none()) {
-        return Err(format!("{name} is a row of the Python package: add --python").into());
+        let (of, flag) = match cluster::names().any(|row| row == name) {
+            true => ("several nodes", "--cluster"),
+            false => ("the Python package", "--python"),
+        };
+        return Err(format!("{name} is a row of {of}: add {flag}").into());
     }
     Ok(ROWS.iter().filter(|row| names.is_empty() || names.iter().any(|name| name == row.name)).collect())
 }

@@ -19,6 +19,7 @@ use clap::{Args, Subcommand};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::Outcome;
+use super::cluster::wire::{self, Wire};
 use super::measure::{median_us, seconds};
 
 pub(super) use fresh::copy_into_fresh_shared_pages;
@@ -49,6 +50,11 @@ enum Side {
     Drain { bytes: usize },
     /// Print the median of so many round trips with an echo on another core.
     PingPong { count: usize },
+    /// Be one of two processes with a connection between their hosts.
+    Wire {
+        #[command(subcommand)]
+        side: Wire,
+    },
 }
 
 /// Is the floor, or the other side of one.
@@ -62,6 +68,7 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome<()> {
             println!("{}", ping_pong_here(count)?);
             Ok(())
         }
+        Side::Wire { side } => wire::serve(side),
     }
 }
 
@@ -211,14 +218,15 @@ fn ping_pong_here(count: usize) -> Outcome<f64> {
     median
 }
 
-fn pin_to(core: usize) -> Outcome<()> {
+/// From now on this thread runs on one core.
+pub(super) fn pin_to(core: usize) -> Outcome<()> {
     let mut cores = CpuSet::new();
     cores.set(core);
     Ok(sched_setaffinity(None, &cores)?)
 }
 
 /// The first two cores that we may use; twice the same one when there is one.
-fn two_cores() -> Outcome<[usize; 2]> {
+pub(super) fn two_cores() -> Outcome<[usize; 2]> {
     let allowed = sched_getaffinity(None)?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
     let first = cores.next().ok_or("there is no core to run on")?;

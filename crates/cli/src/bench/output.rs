@@ -1,14 +1,17 @@
 //! What people and programs read: an aligned table, or one line of JSON per row.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Outcome;
 use super::measure::{Pair, Summary};
+use super::probe::Probe;
 use super::rows::Row;
 
 /// A row with what was measured.
-pub(crate) struct Report {
-    row: &'static Row,
+pub(crate) struct Report<P: 'static = fn(&Probe) -> Outcome<()>> {
+    row: &'static Row<P>,
+    /// What else was seen, by name: not judged.
+    more: Map<String, Value>,
     /// The figures, or why there are none.
     pub(crate) result: Result<Figures, String>,
 }
@@ -23,15 +26,20 @@ pub(crate) struct Figures {
     meets_goal: bool,
 }
 
-impl Report {
+impl<P> Report<P> {
     /// Judges the pairs of a row.
-    pub(crate) fn new(row: &'static Row, pairs: Outcome<Vec<Pair>>) -> Self {
+    pub(crate) fn new(row: &'static Row<P>, pairs: Outcome<Vec<Pair>>) -> Self {
         let result = pairs.map_err(|error| error.to_string()).and_then(|pairs| {
             let summary = Summary::of(&pairs).ok_or("nothing was measured")?;
             let holds = |limit| row.judged.holds(summary.value, summary.ratio, limit);
             Ok(Figures { summary, pairs: pairs.len(), holds: holds(row.bar), meets_goal: holds(row.goal) })
         });
-        Self { row, result }
+        Self { row, more: Map::new(), result }
+    }
+
+    /// With what else was seen.
+    pub(crate) fn with(self, more: Map<String, Value>) -> Self {
+        Self { more, ..self }
     }
 
     /// One line of JSON. `bar` and `goal` are limits of what `judged` names.
@@ -65,7 +73,18 @@ impl Report {
                 line["holds"] = json!(false);
             }
         }
+        if !self.more.is_empty() {
+            line["more"] = Value::Object(self.more.clone());
+        }
         line.to_string()
+    }
+
+    /// The line of the table, and one below with what else was seen.
+    pub(crate) fn table_lines(&self) -> Vec<String> {
+        let shown = |value: &Value| value.as_f64().map_or_else(|| value.to_string(), number);
+        let more: Vec<String> = self.more.iter().map(|(name, value)| format!("{name} {}", shown(value))).collect();
+        let below = (!more.is_empty()).then(|| format!("  {}", more.join(", ")));
+        std::iter::once(self.table_line()).chain(below).collect()
     }
 
     /// One line of the table.

@@ -109,14 +109,7 @@ pub(crate) fn run(arguments: &PythonArguments, options: &Options<'_>) -> Outcome
             Ok(_) => {}
         }
     }
-    if options.check && !missed.is_empty() {
-        eprintln!("bireme: the bar does not hold for: {}", missed.join(", "));
-    }
-    if !failed.is_empty() {
-        eprintln!("bireme: no figures for: {}", failed.join(", "));
-    }
-    let well = failed.is_empty() && (missed.is_empty() || !options.check);
-    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(super::verdict(options.check, &failed, &missed))
 }
 
 /// The rows with these names, in the order of the table; all when no name is given.

@@ -3,8 +3,8 @@
 use super::probe::Probe;
 use super::{Outcome, actors, faults, objects, spin, startup, tasks};
 
-/// One measure with its floor, bar and goal.
-pub(crate) struct Row {
+/// One measure with its floor, bar and goal. `P` measures it.
+pub(crate) struct Row<P = fn(&Probe) -> Outcome<()>> {
     /// Stable name.
     pub(crate) name: &'static str,
     /// Unit of the value, and of the floor unless it has its own.
@@ -17,10 +17,10 @@ pub(crate) struct Row {
     pub(crate) bar: f64,
     /// What we want.
     pub(crate) goal: f64,
-    /// Whether each pair needs a process in which nothing has happened yet.
+    /// Whether each pair needs a process in which nothing has happened yet, or nodes.
     pub(crate) fresh: bool,
     /// Measures the pairs.
-    pub(crate) probe: fn(&Probe) -> Outcome<()>,
+    pub(crate) probe: P,
 }
 
 /// What the machine does without us.

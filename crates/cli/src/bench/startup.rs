@@ -55,7 +55,7 @@ pub(super) fn memory_at_rest(probe: &Probe) -> Outcome<()> {
 }
 
 /// The memory of a process, shared pages by their share.
-fn pss_mib(process: u32) -> Outcome<f64> {
+pub(super) fn pss_mib(process: u32) -> Outcome<f64> {
     let path = format!("/proc/{process}/smaps_rollup");
     let text = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
     Ok(pss_kib(&text).ok_or_else(|| format!("{path} has no line with Pss"))? / 1024.0)

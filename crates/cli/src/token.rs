@@ -1,0 +1,205 @@
+//! `bireme token`: with what other machines and programs come into a cluster.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bireme_runtime::Error;
+use bireme_runtime::clock::seconds_since_1970;
+use bireme_runtime::tokens::{Role, Token, TokenEntry, TokenId, TokenState, TokenTerms, Tokens};
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+
+use crate::Outcome;
+use crate::choose::Choice;
+use crate::flags::time;
+use crate::status::table;
+
+/// The command line of `bireme token`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Make a token and print it: the only time that it can be seen.
+    Create(Create),
+    /// Show what was given out; no secrets.
+    List {
+        /// Print JSON instead of a table.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        choice: Choice,
+    },
+    /// Take a token back; who came in with it stays.
+    Revoke {
+        /// Which one, as `bireme token list` shows it.
+        #[arg(value_name = "TOKEN")]
+        id: TokenId,
+        #[command(flatten)]
+        choice: Choice,
+    },
+}
+
+#[derive(Args)]
+struct Create {
+    /// What its holder may become.
+    #[arg(long = "for", value_name = "PURPOSE", default_value = "node")]
+    purpose: Purpose,
+    /// How long it is good.
+    #[arg(long, visible_alias = "expires", value_name = "TIME", default_value = "24h", value_parser = time)]
+    life: Duration,
+    /// How often it can be used; without a bound unless given.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    uses: Option<u32>,
+    /// Write it into a new file that only you may read, instead of printing it.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    choice: Choice,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Purpose {
+    /// A further node.
+    Node,
+    /// A program on a machine without a node.
+    Client,
+}
+
+/// Makes, lists or revokes tokens of a cluster whose head is on this machine.
+pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
+    match &arguments.action {
+        Action::Create(create) => make(create)?,
+        Action::List { json, choice } => {
+            let listed = tokens(choice)?.list()?;
+            print!("{}", if *json { as_json(&listed) } else { as_table(&listed, seconds_since_1970()) });
+        }
+        Action::Revoke { id, choice } => {
+            tokens(choice)?.revoke(*id)?;
+            println!("{id} is revoked");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tokens(choice: &Choice) -> Outcome<Tokens> {
+    let node = choice.one_of_cluster()?;
+    let state = choice.state.open()?.ok_or("the state directory is gone")?;
+    Ok(Tokens::of(&state.cluster(&node.cluster)?)?)
+}
+
+fn make(create: &Create) -> Outcome<()> {
+    let role = match create.purpose {
+        Purpose::Node => Role::Node,
+        Purpose::Client => Role::Client,
+    };
+    let terms = TokenTerms { role, life: create.life, uses: create.uses };
+    let tokens = tokens(&create.choice)?;
+    match &create.output {
+        Some(path) => {
+            let id = make_in_file(path, || tokens.create(terms))?;
+            println!("{id} is in {}", path.display());
+        }
+        // Alone, so that it can be piped into a file; how to use it goes to who looks on.
+        None => {
+            println!("{}", tokens.create(terms)?.to_text());
+            eprintln!(
+                "It is not shown again. On the other machine put it into a file that only you can read and give \
+                 --token-file FILE, or into BIREME_TOKEN."
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Into a new file: one that is there may be readable by others, or have another token. The file is made first, so that
+/// no token is given out that nobody has.
+fn make_in_file(path: &Path, make: impl FnOnce() -> Result<Token, Error>) -> Outcome<TokenId> {
+    let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let mut file = open.map_err(|error| format!("{} cannot be made: {error}", path.display()))?;
+    match make() {
+        Ok(token) => {
+            writeln!(file, "{}", token.to_text())?;
+            Ok(token.id)
+        }
+        Err(error) => {
+            fs::remove_file(path)?;
+            Err(error.into())
+        }
+    }
+}
+
+fn state_name(state: TokenState) -> &'static str {
+    match state {
+        TokenState::Good => "good",
+        TokenState::Expired => "expired",
+        TokenState::Revoked => "revoked",
+        TokenState::Spent => "spent",
+    }
+}
+
+fn as_table(listed: &[(TokenEntry, TokenState)], now: u64) -> String {
+    let rows = listed.iter().map(|(entry, state)| {
+        let uses = entry.uses_max.map_or_else(|| "any".to_owned(), |uses_max| uses_max.to_string());
+        vec![
+            entry.id.to_string(),
+            entry.role.to_string(),
+            state_name(*state).to_owned(),
+            format!("{}/{uses}", entry.used),
+            left(entry.expires.saturating_sub(now)),
+        ]
+    });
+    let shown = table("tokens", &["token", "for", "state", "used", "expires in"], rows.collect());
+    if shown.is_empty() { "no token was given out\n".to_owned() } else { shown }
+}
+
+/// Without what the book has of the secret.
+fn as_json(listed: &[(TokenEntry, TokenState)]) -> String {
+    let rows = listed.iter().map(|(entry, state)| {
+        json!({
+            "token": entry.id.to_string(),
+            "for": entry.role.to_string(),
+            "state": state_name(*state),
+            "created": entry.created,
+            "expires": entry.expires,
+            "used": entry.used,
+            "uses_max": entry.uses_max,
+        })
+    });
+    format!("{:#}\n", serde_json::Value::from_iter(rows))
+}
+
+/// A time for people: its two largest units.
+fn left(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours) {
+        (0, 0) => format!("{minutes}m {}s", seconds % 60),
+        (0, _) => format!("{hours}h {minutes}m"),
+        (_, _) => format!("{days}d {hours}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_two_units() {
+        for (seconds, shown) in [(0, "0m 0s"), (61, "1m 1s"), (3_600, "1h 0m"), (90_000, "1d 1h")] {
+            assert_eq!(left(seconds), shown);
+        }
+    }
+
+    #[test]
+    fn an_empty_book_is_said_in_words() {
+        assert_eq!(as_table(&[], 0), "no token was given out\n");
+        assert_eq!(as_json(&[]), "[]\n");
+    }
+}
