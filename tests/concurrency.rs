@@ -183,7 +183,18 @@ fn submit(
     let options = TaskOptions { name: function.name.into(), resources, retries_max, ..TaskOptions::default() };
     let (options, function) = (Arc::new(options), FunctionKey::of(function.signature));
     let (dependencies, nested, keep) = (Vec::new(), Vec::new(), Vec::new());
-    let request = Submit { function, options, returns: 1, target, dependencies, nested, payload, keep, stream: None };
+    let request = Submit {
+        function,
+        options,
+        returns: 1,
+        target,
+        dependencies,
+        nested,
+        payload,
+        keep,
+        stream: None,
+        inherits: true,
+    };
     Ok(runtime.submit(request)?.remove(0))
 }
 

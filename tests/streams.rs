@@ -92,6 +92,7 @@ fn ask(name: &str, payload: Vec<u8>, stream: Option<Stream>) -> Submit {
         retry_on: Vec::new(),
         environment: 0,
         calls_max: 0,
+        ..TaskOptions::default()
     };
     Submit {
         function: key(name),
@@ -103,6 +104,7 @@ fn ask(name: &str, payload: Vec<u8>, stream: Option<Stream>) -> Submit {
         nested: Vec::new(),
         payload,
         keep: Vec::new(),
+        inherits: true,
     }
 }
 

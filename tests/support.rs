@@ -184,6 +184,12 @@ impl Watch {
         Self { pid, fd: fd.unwrap_or_else(|error| panic!("process {pid} is not there: {error}")) }
     }
 
+    /// Whether a process with this number is there and no zombie.
+    pub fn is_running(pid: i32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    }
+
     /// Waits for its end. A zombie has ended: whoever adopted it reaps it when it likes.
     pub fn ended_within(&self, patience: Duration) -> bool {
         poll_in(&self.fd, patience)

@@ -23,7 +23,9 @@ usage: cargo xtask <command>
   python                   the steps of check about the Python package: build, install, test, types, examples
   fix                      format and apply clippy's suggestions: the only command that writes
   ci                       check with larger budgets
-  sim [SEED | --seeds N]   the simulator, one seed or many
+  sim [SEED | --seeds N]   the simulator, one seed or many; --soak HOURS of simulated time
+  soak [--minutes N]       work on a cluster whose nodes come and go all the time, 10 minutes unless given; needs root
+  netlab [ARGS...]         hosts on this machine, with addresses and links of their own; without ARGS what it can do
   bench [ARGS...]          `bireme bench` in a release build";
 
 fn main() -> ExitCode {
@@ -41,6 +43,8 @@ fn main() -> ExitCode {
         ("python", true) => check::run_python(&root),
         ("fix", true) => fix(&root),
         ("sim", _) => cargo(&root, &[&["run", "--release", "--package", "bireme-sim", "--"], &rest[..]].concat()),
+        ("netlab", _) => cargo(&root, &[&["run", "--quiet", "--package", "bireme-netlab", "--"], &rest[..]].concat()),
+        ("soak", _) => soak(&root, &rest),
         ("bench", _) => {
             let fixed = ["run", "--release", "--package", "bireme-cli", "--", "bench"];
             cargo(&root, &[&fixed, &rest[..]].concat())
@@ -57,6 +61,25 @@ fn main() -> ExitCode {
 fn workspace_root() -> PathBuf {
     let manifest = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
     Path::new(&manifest).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+/// The soak is a test that takes as long as it is told.
+fn soak(root: &Path, arguments: &[&str]) -> bool {
+    let minutes = match *arguments {
+        [] => Some(10.0),
+        ["--minutes", text] => text.parse::<f64>().ok().filter(|minutes| (0.1..=100_000.0).contains(minutes)),
+        _ => None,
+    };
+    let Some(minutes) = minutes else {
+        eprintln!("{USAGE}");
+        return false;
+    };
+    let seconds = (minutes * 60.0).round().to_string();
+    let test = ["test", "--quiet", "--package", "bireme-cli", "--test", "soak", "--", "--nocapture"];
+    eprintln!("> BIREME_SOAK_SECONDS={seconds} cargo {}", test.join(" "));
+    let status =
+        Command::new(step::cargo_program()).args(test).env("BIREME_SOAK_SECONDS", seconds).current_dir(root).status();
+    status.is_ok_and(|status| status.success())
 }
 
 fn fix(root: &Path) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! The table is the one after the line `<!-- tidy: dependencies -->`. Its first column is the folder in
 //! backticks, its column `may use` names our crates in backticks by folder, or says `nothing of ours`. The
-//! ordinary dependencies must be exactly those of the table; test dependencies must be among them.
+//! ordinary dependencies must be exactly those of the table; test dependencies must be among them or be test tools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +11,8 @@ use crate::tree::Tree;
 
 const PAGE: &str = "ARCHITECTURE.md";
 const MARKER: &str = "<!-- tidy: dependencies -->";
+/// Crates that the tests of every crate may use.
+const TEST_TOOLS: &[&str] = &["netlab"];
 
 /// Our crates that a manifest names, by folder.
 #[derive(Default)]
@@ -32,7 +34,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             continue;
         };
         let used = used(tree.get(path).unwrap_or_default(), folders.keys());
-        for (name, line) in used.ordinary.iter().chain(&used.test).filter(|(name, _)| !allowed.contains(*name)) {
+        let test = used.test.iter().filter(|(name, _)| !TEST_TOOLS.contains(&name.as_str()));
+        for (name, line) in used.ordinary.iter().chain(test).filter(|(name, _)| !allowed.contains(*name)) {
             let message =
                 format!("`{folder}` may not use `{name}`; change the code, or the table in {PAGE} in the same commit");
             findings.push(Finding::at(path, *line, message));
@@ -155,6 +158,20 @@ mod tests {
             assert_eq!(found.len(), 1, "{planted}");
             assert!(found[0].contains("`core` may not use `net`"));
         }
+    }
+
+    #[test]
+    fn a_test_tool_is_for_tests_alone() {
+        let table = format!("{TABLE}| `netlab` | nothing of ours |\n");
+        let found = |core: &str| {
+            let net = "[dependencies]\nbireme-core.workspace = true\n";
+            let manifests = [("crates/core/Cargo.toml", core), ("crates/net/Cargo.toml", net)];
+            let tree =
+                Tree::of(&[(PAGE, table.as_str()), ("crates/netlab/Cargo.toml", ""), manifests[0], manifests[1]]);
+            check(&tree).len()
+        };
+        assert_eq!(found("[dev-dependencies]\nbireme-netlab.workspace = true\n"), 0);
+        assert_eq!(found("[dependencies]\nbireme-netlab.workspace = true\n"), 1);
     }
 
     #[test]
