@@ -2,7 +2,7 @@
 //!
 //! Links are dialled when there is something to say. When two nodes dial each other at once, the connection that the one with the
 //! lower number dialled stays. A link that breaks is dialled again until its node is declared dead; only the controller
-//! does that. A driver's node is reached by nobody, so it dials everyone.
+//! does that. A driver's node is reached by nobody, so it dials everyone; two of them speak through the head.
 //!
 //! | file | what |
 //! |---|---|
