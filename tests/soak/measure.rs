@@ -7,6 +7,8 @@ use crate::load::Counts;
 /// What may be added by chance: buffers that grow once, tables that double.
 const SLACK_KIB: u64 = 6 << 10;
 const SLACK_DESCRIPTORS: u64 = 40;
+/// What the loads have under way at a time, and copies that are on their way.
+const OBJECTS_MAX: u64 = 40;
 /// Of what was there in the first part of the run.
 const GROWTH_MAX: f64 = 1.25;
 
@@ -51,19 +53,30 @@ pub struct Sample {
     at: Duration,
     turns: u64,
     done: serde_json::Value,
+    /// In the stores of those who stay.
+    objects: u64,
     uses: Vec<(&'static str, Use)>,
 }
 
 impl Sample {
-    pub fn take<const N: usize>(at: Duration, counts: &Counts, turns: u64, who: [(&'static str, i32); N]) -> Self {
+    pub fn take<const N: usize>(
+        at: Duration,
+        counts: &Counts,
+        turns: u64,
+        objects: u64,
+        who: [(&'static str, i32); N],
+    ) -> Self {
         let uses = who.into_iter().map(|(name, pid)| (name, Use::of(pid))).collect();
-        Self { at, turns, done: counts.json(), uses }
+        Self { at, turns, done: counts.json(), objects, uses }
     }
 
     pub fn json(&self) -> serde_json::Value {
         let uses: serde_json::Map<_, _> =
             self.uses.iter().map(|(name, found)| ((*name).to_owned(), found.json())).collect();
-        serde_json::json!({ "seconds": self.at.as_secs(), "left_and_joined": self.turns, "done": self.done, "use": uses })
+        serde_json::json!({
+            "seconds": self.at.as_secs(), "left_and_joined": self.turns, "done": self.done, "objects": self.objects,
+            "use": uses,
+        })
     }
 }
 
@@ -72,6 +85,10 @@ pub fn growth(samples: &[Sample]) -> Vec<String> {
     let Some(last) = samples.last() else { return vec!["there are no samples".to_owned()] };
     let early = &samples[samples.len() / 3];
     let mut found = Vec::new();
+    // Whatever is freed goes while the work goes on, and not only at its end.
+    if let Some(most) = samples.iter().map(|sample| sample.objects).max().filter(|most| *most > OBJECTS_MAX) {
+        found.push(format!("{most} objects lay in the stores of those who stay"));
+    }
     for ((name, before), (_, after)) in early.uses.iter().zip(&last.uses) {
         let measures = [
             ("private memory in KiB", before.private_kib, after.private_kib, SLACK_KIB),

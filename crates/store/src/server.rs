@@ -11,7 +11,7 @@
 mod copies;
 mod spilling;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::alloc::{Allocation, Allocator};
@@ -126,7 +126,8 @@ pub struct Store {
     /// Entries by time of last use, oldest first. The clock is a counter.
     by_use: BTreeMap<u64, u32>,
     uses: u64,
-    deferred: Vec<u32>,
+    /// Condemned objects that somebody had pinned, those first that were looked at longest ago.
+    deferred: VecDeque<u32>,
     live: Vec<ProcessSlot>,
     populated: u64,
     spill_area: Arc<SpillArea>,
@@ -143,7 +144,7 @@ impl Store {
             entries_free: Vec::new(),
             by_use: BTreeMap::new(),
             uses: 0,
-            deferred: Vec::new(),
+            deferred: VecDeque::new(),
             live: Vec::new(),
             populated: 0,
             spill_area: Arc::new(SpillArea::new(spill)),
@@ -223,16 +224,25 @@ impl Store {
         if self.reclaim(entry) {
             return Ok(FreeOutcome::Freed);
         }
-        self.deferred.push(entry);
+        self.deferred.push_back(entry);
         Ok(FreeOutcome::Deferred)
     }
 
     /// Tries again to free what was deferred; returns how many objects went.
     pub fn sweep(&mut self) -> usize {
-        let waiting = std::mem::take(&mut self.deferred);
-        let before = waiting.len();
-        let kept = waiting.into_iter().filter(|entry| !self.reclaim(*entry)).collect();
-        self.deferred = kept;
+        self.sweep_some(usize::MAX)
+    }
+
+    /// The same for `most` of them, in turn: for a node that does so all the time, however much is deferred.
+    pub fn sweep_some(&mut self, most: usize) -> usize {
+        let before = self.deferred.len();
+        for _ in 0..before.min(most) {
+            if let Some(entry) = self.deferred.pop_front()
+                && !self.reclaim(entry)
+            {
+                self.deferred.push_back(entry);
+            }
+        }
         before - self.deferred.len()
     }
 

@@ -26,6 +26,8 @@ use crate::objects::{from_store, to_store};
 
 /// A request for room waits at most this long for objects to be freed when nothing can be spilled.
 const ROOM_WAIT_US: u64 = 5_000_000;
+/// Objects that were freed while somebody read them, looked at again in each pass.
+const SWEPT_PER_PASS: usize = 8;
 
 type Key = (u32, u32);
 type Replies = Vec<(ProcessId, FromNode)>;
@@ -372,6 +374,8 @@ impl Objects {
 
     /// Takes in what the file thread has done and what waiting has changed.
     pub(super) fn progress(&mut self) -> Replies {
+        // Who had pinned what was freed has let go of it: its memory is used again before fresh memory is.
+        self.store.sweep_some(SWEPT_PER_PASS);
         let done = std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner));
         let mut replies = Vec::new();
         for done in done {

@@ -266,3 +266,23 @@ fn the_memory_of_free_ranges_goes_back_to_the_machine_and_nothing_else_does() {
     assert_eq!(fourth.0.offset, second.0.offset);
     assert_eq!(*machine.client.pin(fourth).unwrap(), vec![4; 1 << 20]);
 }
+
+#[test]
+fn what_was_freed_while_it_was_read_goes_in_turn_once_nobody_reads_it() {
+    let mut machine = machine();
+    let objects = [machine.put(1, 100), machine.put(2, 100), machine.put(3, 100)];
+    let pins: Vec<_> = objects.iter().map(|sealed| machine.client.pin(*sealed).unwrap()).collect();
+    for sealed in objects {
+        assert_eq!(machine.free(sealed), Ok(FreeOutcome::Deferred));
+    }
+    let [first, second, third] = pins.try_into().unwrap();
+    drop((second, third));
+    // One look for each in turn: the first, which is still read, does not hide the others.
+    assert_eq!(machine.store.sweep_some(1), 0);
+    assert_eq!(machine.store.sweep_some(1), 1);
+    assert_eq!(machine.store.sweep_some(1), 1);
+    assert_eq!(&first[..], [1; 100]);
+    drop(first);
+    assert_eq!(machine.store.sweep_some(8), 1);
+    assert_eq!((machine.store.stats().objects, machine.store.stats().deferred), (0, 0));
+}
