@@ -115,7 +115,8 @@ fn work(length: Duration, staying: Staying, counts: &Counts, churn: &mut Churn<'
         // One that ends by itself has failed.
         while start.elapsed() < length && !churning.is_finished() && !loads.iter().any(|load| load.is_finished()) {
             let _ = ticks.recv_timeout(LINE.min(length / 5));
-            let sample = Sample::take(start.elapsed(), counts, turns.load(Ordering::Relaxed), objects(hosts).0, staying);
+            let sample =
+                Sample::take(start.elapsed(), counts, turns.load(Ordering::Relaxed), objects(hosts).0, staying);
             println!("{}", sample.json());
             samples.push(sample);
         }

@@ -19,9 +19,11 @@
 //! |---|---|
 //! | `plan` | which node gets which bundle |
 //! | `steps` | the two steps and what undoes them |
+//! | `insisting` | keeping what comes free for a group that has waited long |
 //! | `gone` | groups that are asked about before they are there, or after |
 
 mod gone;
+mod insisting;
 mod plan;
 mod steps;
 
@@ -30,6 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use self::gone::{Early, Gone};
+use self::insisting::Patience;
 use super::{Controller, Effect, FromController, send};
 use crate::id::{ActorId, GroupId, JobId, NodeId, ProcessId};
 use crate::resources::Resources;
@@ -45,6 +48,10 @@ pub const NAME_BYTES_MAX: usize = 1_024;
 pub const PLACE_AGAIN_US: u64 = 10_000;
 /// And so soon after a node refused what it should have had free.
 pub const REFUSED_AGAIN_US: u64 = 50_000;
+/// A group that has waited for so long is insisted on: nodes keep for it what comes free.
+pub const INSIST_AFTER_US: u64 = 200_000;
+/// For so long at most; then other nodes are tried, and other groups.
+pub const INSIST_FOR_US: u64 = 2_000_000;
 
 /// What is to be reserved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,6 +165,9 @@ pub struct Group {
     /// It was whole once.
     was_placed: bool,
     watchers: BTreeSet<NodeId>,
+    /// How long it has waited, and whom it has insisted on.
+    #[serde(skip)]
+    patience: Patience,
 }
 
 impl Group {
@@ -165,6 +175,10 @@ impl Group {
     pub fn placement(&self) -> Placement {
         let why = match &self.state {
             GroupState::Waiting { why } => why.clone(),
+            GroupState::Preparing { open, .. } if self.patience.insists() => {
+                let nodes: Vec<String> = open.iter().take(4).map(NodeId::to_string).collect();
+                format!("what comes free on {} is kept for it", nodes.join(", "))
+            }
             GroupState::Preparing { .. } | GroupState::Committing { .. } => "its bundles are being reserved".to_owned(),
             GroupState::Placed => return Placement::Placed { nodes: self.nodes.iter().flatten().copied().collect() },
         };
@@ -182,6 +196,16 @@ impl Group {
     fn missing(&self) -> impl Iterator<Item = (u32, &Resources)> {
         let bundles = (0..).zip(&self.spec.bundles).zip(&self.nodes);
         bundles.filter(|(_, node)| node.is_none()).map(|(bundle, _)| bundle)
+    }
+
+    /// The nodes for what is missing, when these have it.
+    fn plan<'a>(&self, free: impl Iterator<Item = (NodeId, &'a Resources)>) -> Option<BTreeMap<u32, NodeId>> {
+        let missing: Vec<(u32, &Resources)> = self.missing().collect();
+        let mut used: BTreeMap<NodeId, u32> = BTreeMap::new();
+        for node in self.nodes.iter().flatten() {
+            *used.entry(*node).or_default() += 1;
+        }
+        plan::plan(self.spec.packing, &missing, free, &used)
     }
 
     /// The nodes that have reserved something or are about to.
@@ -227,7 +251,8 @@ impl Groups {
     }
 
     pub(super) fn due(&self) -> Option<Tick> {
-        self.early.values().map(|early| early.until).chain(self.due).min()
+        let insisted = self.all.values().filter_map(|group| group.patience.insists_until);
+        self.early.values().map(|early| early.until).chain(self.due).chain(insisted).min()
     }
 
     /// Something came free: look again, but not at every load.
@@ -289,7 +314,8 @@ impl Controller {
         }
         let nodes = vec![None; spec.bundles.len()];
         let state = GroupState::Waiting { why: "it is being planned".to_owned() };
-        self.groups.all.insert(id, Group { spec, state, nodes, attempt: 0, was_placed: false, watchers });
+        let patience = Patience::default();
+        self.groups.all.insert(id, Group { spec, state, nodes, attempt: 0, was_placed: false, watchers, patience });
         self.groups.waiting.push(id);
         self.generation += 1;
         self.place_groups(now, effects);
@@ -337,17 +363,18 @@ impl Controller {
 
     /// Tries all that wait when it is time to.
     pub(super) fn place_due_groups(&mut self, now: Tick, effects: &mut Vec<Effect>) {
-        if self.groups.due.is_some_and(|due| due <= now) {
+        let ended = self.end_insisting(now, effects);
+        if ended || self.groups.due.is_some_and(|due| due <= now) {
             self.place_groups(now, effects);
         }
     }
 
-    /// Tries all that wait, the oldest first. One that does not fit holds nobody up.
-    pub(super) fn place_groups(&mut self, _now: Tick, effects: &mut Vec<Effect>) {
+    /// Tries all that wait, the oldest first. One that does not fit holds nobody up, until it has waited long.
+    pub(super) fn place_groups(&mut self, now: Tick, effects: &mut Vec<Effect>) {
         self.groups.due = None;
         for id in std::mem::take(&mut self.groups.waiting) {
             match self.plan_group(id) {
-                Some(Ok(picks)) => self.prepare_group(id, picks, effects),
+                Some(Ok(picks)) => self.prepare_group(id, picks, false, effects),
                 Some(Err(why)) => {
                     let changed = self.groups.all.get_mut(&id).is_some_and(|group| {
                         let state = GroupState::Waiting { why };
@@ -361,18 +388,15 @@ impl Controller {
                 None => {}
             }
         }
+        self.insist_on_oldest(now, effects);
     }
 
     fn plan_group(&self, id: GroupId) -> Option<Result<BTreeMap<u32, NodeId>, String>> {
         let group = self.groups.all.get(&id)?;
-        let missing: Vec<(u32, &Resources)> = group.missing().collect();
-        let mut used: BTreeMap<NodeId, u32> = BTreeMap::new();
-        for node in group.nodes.iter().flatten() {
-            *used.entry(*node).or_default() += 1;
-        }
-        if let Some(picks) = plan::plan(group.spec.packing, &missing, self.members.left(), &used) {
+        if let Some(picks) = group.plan(self.members.left()) {
             return Some(Ok(picks));
         }
+        let missing: Vec<(u32, &Resources)> = group.missing().collect();
         let never = plan::impossible(group.spec.packing, &group.spec.bundles, self.members.totals());
         Some(Err(never.unwrap_or_else(|| {
             let bundles: Vec<String> = missing.iter().take(4).map(|(_, bundle)| bundle.to_string()).collect();

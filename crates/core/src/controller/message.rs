@@ -162,7 +162,7 @@ pub enum FromController {
         /// With what.
         ends: Ends,
     },
-    /// Reserve these bundles, all or none, and answer [`ToController::Prepared`].
+    /// Reserve these bundles, all or none, and answer [`ToController::Prepared`]: at once, or when there is room for them.
     Prepare {
         /// The group.
         group: GroupId,
@@ -170,6 +170,8 @@ pub enum FromController {
         attempt: u32,
         /// The bundles by their place in the group.
         bundles: Vec<(u32, Resources)>,
+        /// Without room they wait like tasks do, and what comes free is kept for them; else say so.
+        waits: bool,
     },
     /// What you reserved can be used; answer [`ToController::Committed`].
     Commit {

@@ -16,6 +16,7 @@
 
 mod bundles;
 mod cluster;
+mod insisting;
 mod tables;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use self::bundles::Bundles;
 pub(super) use self::bundles::fit;
 use self::cluster::Known;
+use self::insisting::Insisted;
 use super::gpus::{self, Gpus};
 use super::pool::WorkerState;
 use super::queue::{Ask, Waiting};
@@ -84,6 +86,8 @@ pub(super) struct Groups {
     gone: VecDeque<GroupId>,
     /// What is reserved here.
     reserved: Bundles,
+    /// What the controller wants to be reserved as soon as there is room.
+    insisted: BTreeMap<GroupId, Insisted>,
     /// Those of the cluster that processes of this node use.
     known: BTreeMap<GroupId, Known>,
     /// Those of the cluster that end with a job or an actor of this node.
@@ -130,7 +134,8 @@ impl Groups {
 
     /// What a group wants.
     pub(super) fn wanted(&self, group: GroupId) -> Option<&[Resources]> {
-        self.all.get(&group).map(|group| group.wanted.bundles.as_slice())
+        let here = self.all.get(&group).map(|group| group.wanted.bundles.as_slice());
+        here.or_else(|| self.insisted.get(&group).map(|insisted| insisted.bundles.as_slice()))
     }
 }
 
@@ -245,6 +250,7 @@ impl Node {
 
     /// Reserves all bundles of a group for which there is room (GROUP-1).
     pub(super) fn place_group(&mut self, id: GroupId, effects: &mut Vec<Effect>) {
+        self.place_insisted(id, effects);
         let Some(group) = self.groups.all.get_mut(&id) else { return };
         group.stage = Stage::Placed;
         let (life, watchers) = (group.life, std::mem::take(&mut group.watchers));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::insisting::Patience;
 use super::{GroupState, REFUSED_AGAIN_US};
 use crate::controller::{Controller, Effect, FromController, send};
 use crate::id::{GroupId, NodeId};
@@ -9,7 +10,13 @@ use crate::resources::Resources;
 use crate::time::Tick;
 
 impl Controller {
-    pub(super) fn prepare_group(&mut self, id: GroupId, picks: BTreeMap<u32, NodeId>, effects: &mut Vec<Effect>) {
+    pub(super) fn prepare_group(
+        &mut self,
+        id: GroupId,
+        picks: BTreeMap<u32, NodeId>,
+        waits: bool,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(group) = self.groups.all.get_mut(&id) else { return };
         group.attempt += 1;
         let mut by_node: BTreeMap<NodeId, Vec<(u32, Resources)>> = BTreeMap::new();
@@ -25,7 +32,7 @@ impl Controller {
         group.state = GroupState::Preparing { picks, open };
         self.generation += 1;
         for (node, bundles) in by_node {
-            send(node, FromController::Prepare { group: id, attempt, bundles }, effects);
+            send(node, FromController::Prepare { group: id, attempt, bundles, waits }, effects);
         }
     }
 
@@ -56,6 +63,7 @@ impl Controller {
         }
         // GROUP-1: all are reserved, so all are committed.
         let picks = std::mem::take(picks);
+        group.patience = Patience::default();
         for (bundle, node) in &picks {
             let before = group.nodes[*bundle as usize].replace(*node);
             assert!(before.is_none(), "GROUP-1: bundle {bundle} of {id} was on {before:?} already");
@@ -69,8 +77,9 @@ impl Controller {
     }
 
     /// Gives up a try: who reserved something, or is about to, gives it back.
-    fn roll_back(&mut self, id: GroupId, without: Option<NodeId>, why: String, effects: &mut Vec<Effect>) {
-        let Some(group) = self.groups.all.get(&id) else { return };
+    pub(super) fn roll_back(&mut self, id: GroupId, without: Option<NodeId>, why: String, effects: &mut Vec<Effect>) {
+        let Some(group) = self.groups.all.get_mut(&id) else { return };
+        group.patience.insists_until = None;
         let GroupState::Preparing { picks, .. } = &group.state else { return };
         let attempt = Some(group.attempt);
         for node in picks.values().copied().collect::<BTreeSet<_>>() {

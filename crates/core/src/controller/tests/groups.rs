@@ -252,3 +252,59 @@ fn the_table_shows_where_bundles_are_and_what_they_wait_for() {
     assert!(matches!(&rows[0].stage, GroupStage::Rescheduling(_)), "{rows:?}");
     assert!(matches!(&rows[1].stage, GroupStage::Failed(why) if why.contains("9 CPUs")), "{rows:?}");
 }
+
+/// The nodes that are to keep what comes free, and in which try.
+fn insisted(effects: &[Effect]) -> Vec<(NodeId, u32)> {
+    let prepare = |effect: &Effect| match effect {
+        Effect::Send { to, message: FromController::Prepare { attempt, waits: true, .. } } => Some((*to, *attempt)),
+        _ => None,
+    };
+    effects.iter().filter_map(prepare).collect()
+}
+
+/// Time goes by while nodes of 2 CPUs renew their leases and never have one free.
+fn busy_until(cluster: &mut Fixture, us: u64) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    while cluster.now < Tick(us) {
+        effects.extend(cluster.at((cluster.now.0 + 100_000).min(us)));
+        for node in [N1, N2, N3] {
+            effects.extend(cluster.beat(node, 2, 0));
+        }
+    }
+    effects
+}
+
+#[test]
+fn what_comes_free_is_kept_for_the_group_that_has_waited_longest() {
+    let mut cluster = Fixture::new(&[2, 2, 2]);
+    busy_until(&mut cluster, 100_000);
+    assert_eq!(prepares(&cluster.create(1, Packing::StrictSpread, &[2, 2])), [], "nothing is free");
+    assert_eq!(prepares(&cluster.create(2, Packing::Pack, &[1])), []);
+    assert_eq!(insisted(&busy_until(&mut cluster, 200_000)), [], "it may come free by itself");
+    let effects = busy_until(&mut cluster, 400_000);
+    assert_eq!(insisted(&effects), [(N1, 1), (N2, 1)], "and only for one group at a time");
+    let Placement::Waiting { why } = cluster.placement(1) else { panic!() };
+    assert_eq!(why, "what comes free on node-1, node-2 is kept for it");
+    cluster.prepared(N1, 1, 1, None);
+    let effects = cluster.prepared(N2, 1, 1, None);
+    assert_eq!(effects.len(), 2, "both commit: {effects:?}");
+    cluster.committed(N1, 1, 1);
+    let effects = cluster.committed(N2, 1, 1);
+    assert_eq!(insisted(&effects), [(N3, 1)], "the next one, where the first has nothing");
+}
+
+#[test]
+fn nodes_that_get_nothing_free_keep_nothing_for_ever_and_others_are_tried() {
+    let mut cluster = Fixture::new(&[2, 2, 2]);
+    busy_until(&mut cluster, 100_000);
+    cluster.create(1, Packing::Pack, &[2]);
+    assert_eq!(insisted(&busy_until(&mut cluster, 500_000)), [(N1, 1)]);
+    let effects = busy_until(&mut cluster, 2_700_000);
+    let reason = "node-1 did not get enough free within 2 s";
+    assert!(effects.contains(&release(N1, 1, Some(1), reason)), "{effects:?}");
+    assert_eq!(insisted(&effects), [(N2, 2)]);
+    assert_eq!(insisted(&busy_until(&mut cluster, 5_000_000)), [(N3, 3)]);
+    assert_eq!(insisted(&busy_until(&mut cluster, 7_200_000)), [(N1, 4)], "all were in vain: from the beginning");
+    let effects = cluster.step(Event::ConnectionLost { node: N1, refused: true });
+    assert_eq!(insisted(&effects), [(N2, 5)], "it has waited long enough");
+}

@@ -147,7 +147,9 @@ impl Node {
         &mut self,
         group: GroupId,
         attempt: u32,
-        asked: &[(u32, Resources)],
+        asked: Vec<(u32, Resources)>,
+        waits: bool,
+        now: Tick,
         effects: &mut Vec<Effect>,
     ) {
         let known = |(index, _): &(u32, Resources)| self.groups.reserved.life(group, *index);
@@ -156,9 +158,15 @@ impl Node {
             None
         } else if let Some((index, _)) = asked.iter().find(|bundle| known(bundle).is_some()) {
             Some(format!("bundle {index} of {group} is here already"))
+        } else if !waits && self.is_kept_for_group(&asked) {
+            Some("what it has free is kept for a placement group that waits longer".to_owned())
         } else if fit(asked.iter().map(|(_, bundle)| bundle), self.free.clone(), self.gpus.clone()) {
-            self.reserve(group, attempt, false, asked);
+            self.reserve(group, attempt, false, &asked);
             None
+        } else if waits {
+            self.insist(group, attempt, asked, now);
+            self.schedule(now, effects);
+            return;
         } else {
             let wanted: Vec<String> = asked.iter().take(4).map(|(_, bundle)| bundle.to_string()).collect();
             Some(format!("it has only {} free, and is to give {}", self.free, wanted.join("; ")))
@@ -189,6 +197,7 @@ impl Node {
         if attempt.is_none() {
             self.send_guests_home(group, effects);
         }
+        self.insist_no_more(group, attempt);
         self.clear_bundles(group, attempt, reason, now, effects);
         self.schedule(now, effects);
     }

@@ -87,7 +87,9 @@ impl Node {
             FromController::GroupsListed { process, request, rows } => {
                 send(process, FromNode::Groups { request, rows }, effects);
             }
-            FromController::Prepare { group, attempt, bundles } => self.prepare(group, attempt, &bundles, effects),
+            FromController::Prepare { group, attempt, bundles, waits } => {
+                self.prepare(group, attempt, bundles, waits, now, effects);
+            }
             FromController::Commit { group, attempt } => self.commit(group, attempt, now, effects),
             FromController::Release { group, attempt, reason } => self.release(group, attempt, &reason, now, effects),
             // The shell's business.

@@ -49,7 +49,7 @@ fn at(f: &mut Fixture, bundles: &[f64], placement: Placement) -> Vec<Effect> {
 
 fn prepare(f: &mut Fixture, attempt: u32, bundles: &[(u32, f64)]) -> Option<String> {
     let bundles = bundles.iter().map(|(index, n)| (*index, cpus(*n))).collect();
-    let effects = hear(f, FromController::Prepare { group: group(), attempt, bundles });
+    let effects = hear(f, FromController::Prepare { group: group(), attempt, bundles, waits: false });
     match asked(&effects)[..] {
         [ToController::Prepared { refused, .. }] => refused.clone(),
         _ => panic!("{effects:?}"),
@@ -318,4 +318,62 @@ fn groups_end_with_the_job_or_the_actor_that_made_them() {
     let effects = f.step(Event::DriverGone(death(OURS)));
     assert!(removed(&effects), "{effects:?}");
     assert!(removed(&hear(&mut f, job)), "it has ended already");
+}
+
+fn insist(f: &mut Fixture, attempt: u32, bundles: &[(u32, f64)]) -> Vec<Effect> {
+    let bundles = bundles.iter().map(|(index, n)| (*index, cpus(*n))).collect();
+    hear(f, FromController::Prepare { group: group(), attempt, bundles, waits: true })
+}
+
+#[test]
+fn bundles_that_are_insisted_on_wait_for_room_and_leases_in_their_way_are_asked_for() {
+    let mut f = node(2);
+    let leases = f.leased(OURS, 2, cpus(1.0));
+    f.now = f.now.plus_us(super::super::leases::RECLAIM_AFTER_US);
+    let effects = insist(&mut f, 1, &[(0, 1.0), (1, 1.0)]);
+    assert_eq!(asked(&effects), [] as [&ToController; 0], "there is no room yet");
+    let reclaimed = effects.iter().filter(|e| matches!(e, Effect::Send { message: FromNode::Reclaim { .. }, .. }));
+    assert_eq!(reclaimed.count(), 2, "{effects:?}");
+    let effects = f.ask(OURS, ToNode::ReturnLease { lease: leases[0].0 });
+    assert_eq!(asked(&effects), [] as [&ToController; 0], "all or none");
+    let effects = f.ask(OURS, ToNode::ReturnLease { lease: leases[1].0 });
+    assert!(matches!(asked(&effects)[..], [ToController::Prepared { attempt: 1, refused: None, .. }]), "{effects:?}");
+    assert_eq!((f.node.load().free, f.node.reserved_bundles().count()), (cpus(0.0), 2));
+    release(&mut f, None);
+    assert_eq!((f.node.load().free, f.node.reserved_bundles().count()), (cpus(2.0), 0));
+}
+
+#[test]
+fn steady_work_cannot_overtake_bundles_for_ever_and_a_try_that_is_given_up_is_forgotten() {
+    let mut f = node(2);
+    let mut leases = f.leased(OURS, 2, cpus(1.0));
+    insist(&mut f, 7, &[(0, 2.0)]);
+    let want = |pool| {
+        let shape = Shape { resources: cpus(1.0), ..Shape::default() };
+        ToNode::WantLeases { pool, shape, count: 1, depth: 0 }
+    };
+    let mut overtaken = 0;
+    for pool in 10..60 {
+        // Whatever comes free is wanted by others at once, one half at a time.
+        f.ask(OURS, want(pool));
+        let Some((lease, _)) = leases.pop() else { break };
+        let effects = f.ask(OURS, ToNode::ReturnLease { lease });
+        let next = greeted(&mut f, effects);
+        overtaken += next.len();
+        leases.extend(next);
+    }
+    assert!(overtaken <= 20, "{overtaken} others went first");
+    assert_eq!(f.node.reserved_bundles().count(), 1, "the last lease made room for it");
+    assert_eq!(f.node.load().free, cpus(0.0));
+    release(&mut f, Some(7));
+    let mut g = node(2);
+    let leases = g.leased(OURS, 2, cpus(1.0));
+    insist(&mut g, 7, &[(0, 2.0)]);
+    release(&mut g, Some(6));
+    release(&mut g, Some(7));
+    for (lease, _) in leases {
+        let effects = g.ask(OURS, ToNode::ReturnLease { lease });
+        assert_eq!(asked(&effects), [] as [&ToController; 0]);
+    }
+    assert_eq!(g.node.load().free, cpus(2.0));
 }
