@@ -219,7 +219,7 @@ fn example_names(tree: &Tree, ending: &str) -> Vec<String> {
     files.filter(|name| !name.contains('/')).map(str::to_owned).collect()
 }
 
-/// As the tests built them, but for the program of the README: that one as `./demo` builds it.
+/// As the tests built them; the program of the README once more, by its own command.
 fn example_steps(names: &[String]) -> Vec<Step> {
     let build = ["build", "--package", "bireme", "--examples"];
     let mut steps = vec![Step::cargo("examples build", &build, BUILD, Summary::None)];
@@ -227,8 +227,7 @@ fn example_steps(names: &[String]) -> Vec<Step> {
         let arguments = ["run", "--package", "bireme", "--example", name];
         Step::cargo(&format!("example {name}"), &arguments, EXAMPLE, Summary::None)
     }));
-    let demo = ["run", "--release", "--package", "bireme", "--example", "quickstart"];
-    steps.push(Step::cargo("demo", &demo, BUILD, Summary::LastLine));
+    steps.push(Step::program("demo", Path::new("./demo"), &[], BUILD, Summary::LastLine));
     steps
 }
 
