@@ -6,20 +6,15 @@
 mod support;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use bireme::Config;
 use bireme_runtime::admin::{AdminReply, AdminRequest, ClusterStatus, NodeState, ask};
-use bireme_runtime::daemon::{self, DaemonOptions};
-use bireme_runtime::local::{NodeFile, StateDirectory};
-use bireme_runtime::settings::{Flags, Settings};
+use bireme_runtime::local::NodeFile;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
-use support::{Driver, PATIENCE, Scratch, eventually, turn};
+use support::{Driver, NODE_FOLDER, PATIENCE, Scratch, eventually, turn};
 
-/// The folder of the node that this process is to be, or that it is to attach to.
-const FOLDER: &str = "BIREME_TEST_NODE_FOLDER";
 const WAIT: Duration = Duration::from_secs(20);
 
 #[bireme::remote]
@@ -53,18 +48,7 @@ impl Counter {
 /// The part of a node, until it is asked to end.
 #[test]
 fn a_node_when_the_environment_asks_for_it() {
-    if support::scenario().as_deref() != Some("node") {
-        return;
-    }
-    let directory = PathBuf::from(std::env::var(FOLDER).unwrap());
-    let settings = Settings::load(&Flags::new()).unwrap();
-    let state = StateDirectory::open(&directory).unwrap();
-    let ready = Box::new(|ready: daemon::Ready| {
-        println!("ready={}", ready.address);
-        Ok(())
-    });
-    let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-    daemon::run(DaemonOptions { settings, state, directory, ready, stop }).unwrap();
+    support::be_a_node(|| eventfd(0, EventfdFlags::CLOEXEC).unwrap());
 }
 
 /// The part of a driver: it has a worker print, and leaves.
@@ -73,7 +57,7 @@ fn a_driver_when_the_environment_asks_for_it() {
     if support::scenario().as_deref() != Some("driver") {
         return;
     }
-    let to = std::env::var(FOLDER).unwrap();
+    let to = std::env::var(NODE_FOLDER).unwrap();
     let context = bireme::init_with(Config::default().address(&to)).unwrap();
     assert_eq!(say::remote("across".to_owned()).get().unwrap(), "across");
     context.shutdown();
@@ -92,14 +76,14 @@ impl Node {
         std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o700)).unwrap();
         let path = folder.0.to_str().unwrap().to_owned();
         let mut settings = vec![
-            (FOLDER, path.as_str()),
+            (NODE_FOLDER, path.as_str()),
             ("BIREME_STATE_DIRECTORY", &path),
             ("BIREME_NUM_CPUS", cpus),
             ("BIREME_OBJECT_STORE_MEMORY", "67108864"),
         ];
         settings.extend(head.map(|head| ("BIREME_ADDRESS", head)));
         let mut part = Driver::start("a_node_when_the_environment_asks_for_it", "node", &settings);
-        let address = part.tells("ready");
+        let address = part.tells("ready").split(' ').nth(1).unwrap().to_owned();
         Self { part, folder, address }
     }
 
@@ -176,11 +160,11 @@ fn what_a_worker_on_another_node_prints_comes_to_the_drivers_output() {
     let _turn = turn();
     let head = Node::start("view-lines-head", "0", None);
     let member = Node::start("view-lines-member", "1", Some(&head.address));
-    let attached = [(FOLDER, head.folder.0.to_str().unwrap())];
+    let attached = [(NODE_FOLDER, head.folder.0.to_str().unwrap())];
     // One that joins by itself, since it finds no node of this state directory.
     let nowhere = Scratch::new("view-lines-nowhere");
     std::fs::set_permissions(&nowhere.0, PermissionsExt::from_mode(0o700)).unwrap();
-    let joining = [(FOLDER, head.address.as_str()), ("BIREME_STATE_DIRECTORY", nowhere.0.to_str().unwrap())];
+    let joining = [(NODE_FOLDER, head.address.as_str()), ("BIREME_STATE_DIRECTORY", nowhere.0.to_str().unwrap())];
     for settings in [&attached[..], &joining] {
         let mut driver = Driver::start("a_driver_when_the_environment_asks_for_it", "driver", settings);
         assert_eq!(driver.tells("out"), "across");

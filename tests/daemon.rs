@@ -12,14 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use bireme::{Bytes, Config};
-use bireme_runtime::daemon::{self, DaemonOptions};
-use bireme_runtime::local::StateDirectory;
-use bireme_runtime::settings::{Flags, Settings};
 use rustix::process::Signal;
-use support::{PATIENCE, Scratch, Watch, eventually, turn};
-
-/// The folder of the node that this process is to be, or that it is to attach to.
-const FOLDER: &str = "BIREME_TEST_NODE_FOLDER";
+use support::{NODE_FOLDER, PATIENCE, Scratch, Watch, eventually, turn};
 
 #[bireme::remote]
 fn add(a: i64, b: i64) -> i64 {
@@ -75,18 +69,7 @@ impl Counter {
 /// The part of a node, until standard input ends.
 #[test]
 fn a_node_when_the_environment_asks_for_it() {
-    if support::scenario().as_deref() != Some("node") {
-        return;
-    }
-    let directory = PathBuf::from(std::env::var(FOLDER).unwrap());
-    let settings = Settings::load(&Flags::new()).unwrap();
-    let state = StateDirectory::open(&directory).unwrap();
-    let stop = rustix::io::dup(std::io::stdin()).unwrap();
-    let ready = Box::new(|_| {
-        println!("ready=yes");
-        Ok(())
-    });
-    daemon::run(DaemonOptions { settings, state, directory, ready, stop }).unwrap();
+    support::be_a_node(support::standard_input);
 }
 
 /// The part of a driver, until it is told to end.
@@ -95,7 +78,7 @@ fn a_driver_when_the_environment_asks_for_it() {
     if support::scenario().as_deref() != Some("driver") {
         return;
     }
-    let folder = std::env::var(FOLDER).unwrap();
+    let folder = std::env::var(NODE_FOLDER).unwrap();
     let _context = bireme::init_with(Config::default().address(&folder)).unwrap();
     let mut kept: Vec<bireme::ObjectRef<Bytes>> = Vec::new();
     let mut counters: Vec<CounterHandle> = Vec::new();
@@ -150,7 +133,7 @@ impl Part {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
             .env(support::SCENARIO, scenario)
-            .env(FOLDER, folder)
+            .env(NODE_FOLDER, folder)
             .env("BIREME_NUM_CPUS", "2")
             .env("BIREME_OBJECT_STORE_MEMORY", "67108864")
             .env("BIREME_STATE_DIRECTORY", folder)
@@ -214,7 +197,7 @@ impl Node {
         let folder = Scratch::new(name);
         std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o700)).unwrap();
         let mut part = Part::start("a_node_when_the_environment_asks_for_it", "node", &folder.0);
-        assert_eq!(part.tells("ready"), "yes");
+        part.tells("ready");
         Self { part, folder }
     }
 

@@ -16,16 +16,12 @@ use bireme::{Bytes, Config};
 use bireme_netlab::Lab;
 use bireme_runtime::admin::{AdminReply, AdminRequest, ask};
 use bireme_runtime::core::id::NodeId;
-use bireme_runtime::daemon::{self, DaemonOptions, Ready};
-use bireme_runtime::local::{NodeFile, StateDirectory};
-use bireme_runtime::settings::{Flags, Settings};
+use bireme_runtime::local::NodeFile;
 use rustix::process::Signal;
-use support::{Gate, Journal, PATIENCE, Scratch, Watch, turn};
+use support::{Gate, Journal, NODE_FOLDER, PATIENCE, Scratch, Watch, turn};
 
 /// Long enough for a busy machine, on which several nodes are given this program at once.
 const LEASE: (&str, &str) = ("BIREME_NODE_LEASE", "6s");
-/// The folder of the node that this process is to be.
-const FOLDER: &str = "BIREME_TEST_NODE_FOLDER";
 
 #[bireme::remote]
 fn add(a: i64, b: i64) -> i64 {
@@ -78,23 +74,7 @@ impl Counter {
 /// The part of a node, until standard input ends.
 #[test]
 fn a_node_when_the_environment_asks_for_it() {
-    if support::scenario().as_deref() != Some("node") {
-        return;
-    }
-    let directory = PathBuf::from(std::env::var(FOLDER).unwrap());
-    let settings = Settings::load(&Flags::new()).unwrap();
-    let state = StateDirectory::open(&directory).unwrap();
-    let stop = rustix::io::dup(std::io::stdin()).unwrap();
-    let ready = Box::new(|ready: Ready| {
-        let token = ready.token_file.map_or(String::new(), |path| path.display().to_string());
-        println!("ready={} {} {token}", ready.node, ready.address);
-        Ok(())
-    });
-    if let Err(error) = daemon::run(DaemonOptions { settings, state, directory, ready, stop }) {
-        println!("failed={error}");
-        std::process::exit(3);
-    }
-    println!("ended=yes");
+    support::be_a_node(support::standard_input);
 }
 
 /// A node in a process of its own.
@@ -121,7 +101,7 @@ impl Node {
         let mut child = command
             .args(["--exact", "a_node_when_the_environment_asks_for_it", "--nocapture", "--test-threads=1"])
             .env(support::SCENARIO, "node")
-            .env(FOLDER, &folder.0)
+            .env(NODE_FOLDER, &folder.0)
             .env("BIREME_OBJECT_STORE_MEMORY", "67108864")
             .env("BIREME_STATE_DIRECTORY", &folder.0)
             .envs(settings.iter().copied())

@@ -12,6 +12,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bireme_runtime::daemon::{self, DaemonOptions, Ready};
+use bireme_runtime::local::StateDirectory;
+use bireme_runtime::settings::{Flags, Settings};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
@@ -289,6 +292,35 @@ impl Drop for Driver {
 /// The scenario that this process is to play, when it was started again.
 pub fn scenario() -> Option<String> {
     std::env::var(SCENARIO).ok()
+}
+
+/// The folder of the node that a started-again test binary is to be, or that it is to attach to.
+pub const NODE_FOLDER: &str = "BIREME_TEST_NODE_FOLDER";
+
+/// The part of a node, when the environment asks for it, until `stop` is readable. Tells `ready=` with its number, its address
+/// and the file of a token for others, if there is one; then `failed=` with the reason or `ended=`.
+pub fn be_a_node(stop: impl FnOnce() -> OwnedFd) {
+    if scenario().as_deref() != Some("node") {
+        return;
+    }
+    let directory = PathBuf::from(std::env::var(NODE_FOLDER).unwrap());
+    let settings = Settings::load(&Flags::new()).unwrap();
+    let state = StateDirectory::open(&directory).unwrap();
+    let ready = Box::new(|ready: Ready| {
+        let token = ready.token_file.map_or(String::new(), |path| path.display().to_string());
+        println!("ready={} {} {token}", ready.node, ready.address);
+        Ok(())
+    });
+    if let Err(error) = daemon::run(DaemonOptions { settings, state, directory, ready, stop: stop() }) {
+        println!("failed={error}");
+        std::process::exit(3);
+    }
+    println!("ended=yes");
+}
+
+/// Standard input: who is started again ends with it.
+pub fn standard_input() -> OwnedFd {
+    rustix::io::dup(std::io::stdin()).unwrap()
 }
 
 /// Asks again and again, giving way in between, until the answer is yes.

@@ -87,53 +87,100 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     if cluster.cluster {
         return cluster::run(&options);
     }
-    let chosen = chosen(names)?;
+    let chosen = chosen(ROWS, names, elsewhere)?;
     if arguments.list {
-        chosen.iter().for_each(|row| println!("{}", row.name));
-        return Ok(ExitCode::SUCCESS);
+        return Ok(list_of(&chosen));
     }
     warn_about_this_machine();
     if !arguments.json {
         println!("{}", output::table_head());
     }
-    let (mut failed, mut missed) = (Vec::new(), Vec::new());
+    let mut tally = Tally::default();
     for row in chosen {
         let report = Report::new(row, probe::measure(row, PAIRS, arguments.quick));
         println!("{}", if arguments.json { report.json() } else { report.table_line() });
-        match &report.result {
+        tally.add(row.name, report.result.as_ref().map(|figures| figures.holds));
+    }
+    Ok(tally.verdict(arguments.check))
+}
+
+/// The rows that failed, and those whose bar does not hold.
+#[derive(Default)]
+struct Tally {
+    failed: Vec<&'static str>,
+    missed: Vec<&'static str>,
+}
+
+impl Tally {
+    /// Counts a row: whether its bar holds, or why there are no figures.
+    fn add(&mut self, name: &'static str, holds: Result<bool, &String>) {
+        match holds {
             Err(error) => {
-                eprintln!("bireme: {} failed: {error}", row.name);
-                failed.push(row.name);
+                eprintln!("bireme: {name} failed: {error}");
+                self.failed.push(name);
             }
-            Ok(figures) if !figures.holds => missed.push(row.name),
-            Ok(_) => {}
+            Ok(false) => self.missed.push(name),
+            Ok(true) => {}
         }
     }
-    Ok(verdict(arguments.check, &failed, &missed))
+
+    /// Names the rows that failed, and with `check` those whose bar does not hold.
+    fn verdict(&self, check: bool) -> ExitCode {
+        let Self { failed, missed } = self;
+        if check && !missed.is_empty() {
+            eprintln!("bireme: the bar does not hold for: {}", missed.join(", "));
+        }
+        if !failed.is_empty() {
+            eprintln!("bireme: no figures for: {}", failed.join(", "));
+        }
+        let well = failed.is_empty() && (missed.is_empty() || !check);
+        if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
 }
 
-/// Names the rows that failed, and with `check` those whose bar does not hold.
-fn verdict(check: bool, failed: &[&str], missed: &[&str]) -> ExitCode {
-    if check && !missed.is_empty() {
-        eprintln!("bireme: the bar does not hold for: {}", missed.join(", "));
-    }
-    if !failed.is_empty() {
-        eprintln!("bireme: no figures for: {}", failed.join(", "));
-    }
-    let well = failed.is_empty() && (missed.is_empty() || !check);
-    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+/// A row of any table.
+trait Named {
+    /// Stable name.
+    fn name(&self) -> &'static str;
 }
 
-/// The rows with these names, in the order of the table; all when no name is given.
-fn chosen(names: &[String]) -> Outcome<Vec<&'static Row>> {
-    if let Some(name) = names.iter().find(|name| rows::find(name).is_none()) {
-        let (of, flag) = match cluster::names().any(|row| row == name) {
-            true => ("several nodes", "--cluster"),
-            false => ("the Python package", "--python"),
-        };
-        return Err(format!("{name} is a row of {of}: add {flag}").into());
+impl<P> Named for Row<P> {
+    fn name(&self) -> &'static str {
+        self.name
     }
-    Ok(ROWS.iter().filter(|row| names.is_empty() || names.iter().any(|name| name == row.name)).collect())
+}
+
+/// The rows of a table with these names, in the order of the table; all when no name is given. `unknown` says what to tell of a
+/// name that is not there.
+fn chosen<R: Named>(
+    rows: &'static [R],
+    names: &[String],
+    unknown: impl FnOnce(&str) -> String,
+) -> Outcome<Vec<&'static R>> {
+    if let Some(name) = names.iter().find(|name| rows.iter().all(|row| row.name() != **name)) {
+        return Err(unknown(name).into());
+    }
+    Ok(rows.iter().filter(|row| names.is_empty() || names.iter().any(|name| name == row.name())).collect())
+}
+
+/// What to tell of a name that is not in a table with a flag of its own.
+fn not_among<R: Named>(what: &str, rows: &[R], name: &str) -> String {
+    let all: Vec<&str> = rows.iter().map(Named::name).collect();
+    format!("there is no {what} named {name}; the rows are: {}", all.join(", "))
+}
+
+/// What to tell of a name that is not among the rows of one node: it needs another flag.
+fn elsewhere(name: &str) -> String {
+    let (of, flag) = match cluster::names().any(|row| row == name) {
+        true => ("several nodes", "--cluster"),
+        false => ("the Python package", "--python"),
+    };
+    format!("{name} is a row of {of}: add {flag}")
+}
+
+fn list_of<R: Named>(rows: &[&R]) -> ExitCode {
+    rows.iter().for_each(|row| println!("{}", row.name()));
+    ExitCode::SUCCESS
 }
 
 fn warn_about_this_machine() {
@@ -161,12 +208,14 @@ mod tests {
 
     #[test]
     fn no_name_means_all_rows_and_names_keep_the_order_of_the_table() {
-        assert_eq!(chosen(&[]).unwrap().len(), ROWS.len());
+        assert_eq!(chosen(ROWS, &[], elsewhere).unwrap().len(), ROWS.len());
         let names = ["task_sync", "tasks_async"].map(str::to_owned);
-        let found: Vec<_> = chosen(&names).unwrap().iter().map(|row| row.name).collect();
+        let found: Vec<_> = chosen(ROWS, &names, elsewhere).unwrap().iter().map(|row| row.name).collect();
         assert_eq!(found, ["tasks_async", "task_sync"]);
-        let error = chosen(&["wait_each".to_owned()]).err().map(|error| error.to_string());
+        let error = chosen(ROWS, &["wait_each".to_owned()], elsewhere).err().map(|error| error.to_string());
         assert!(error.is_some_and(|text| text.contains("wait_each") && text.contains("--python")));
+        let text = not_among("row of one node", ROWS, "chain");
+        assert!(text.contains("chain") && text.contains("tasks_async"), "{text}");
     }
 
     #[test]

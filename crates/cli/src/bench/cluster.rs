@@ -37,7 +37,7 @@ use super::Outcome;
 use super::output::{self, Report};
 use super::python::Options;
 use place::Place;
-use rows::{ClusterRow, ROWS};
+use rows::ROWS;
 use stage::Stage;
 
 /// What `bireme bench` is told about clusters.
@@ -59,10 +59,9 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 
 /// Measures what was asked for and prints it row by row.
 pub(crate) fn run(options: &Options<'_>) -> Outcome<ExitCode> {
-    let chosen = chosen(options.names)?;
+    let chosen = super::chosen(ROWS, options.names, |name| super::not_among("row of clusters", ROWS, name))?;
     if options.list {
-        chosen.iter().for_each(|row| println!("{}", row.name));
-        return Ok(ExitCode::SUCCESS);
+        return Ok(super::list_of(&chosen));
     }
     // Before there is any thread.
     let stage = Stage::new(stop_signals()?, options.quick)?;
@@ -71,7 +70,7 @@ pub(crate) fn run(options: &Options<'_>) -> Outcome<ExitCode> {
     if !options.json {
         println!("{}", output::table_head());
     }
-    let (mut failed, mut missed) = (Vec::new(), Vec::new());
+    let mut tally = super::Tally::default();
     for row in chosen {
         let report = match (row.probe)(&stage) {
             Ok(measured) => Report::new(row, Ok(measured.pairs)).with(measured.more),
@@ -82,39 +81,7 @@ pub(crate) fn run(options: &Options<'_>) -> Outcome<ExitCode> {
             true => println!("{}", report.json()),
             false => report.table_lines().iter().for_each(|line| println!("{line}")),
         }
-        match &report.result {
-            Err(error) => {
-                eprintln!("bireme: {} failed: {error}", row.name);
-                failed.push(row.name);
-            }
-            Ok(figures) if !figures.holds => missed.push(row.name),
-            Ok(_) => {}
-        }
+        tally.add(row.name, report.result.as_ref().map(|figures| figures.holds));
     }
-    Ok(super::verdict(options.check, &failed, &missed))
-}
-
-/// The rows with these names, in the order of the table; all when no name is given.
-fn chosen(names: &[String]) -> Outcome<Vec<&'static ClusterRow>> {
-    if let Some(name) = names.iter().find(|name| ROWS.iter().all(|row| row.name != **name)) {
-        let all: Vec<&str> = self::names().collect();
-        return Err(format!("there is no row of clusters named {name}; the rows are: {}", all.join(", ")).into());
-    }
-    Ok(ROWS.iter().filter(|row| names.is_empty() || names.iter().any(|name| name == row.name)).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn names_keep_the_order_of_the_table_and_an_unknown_one_is_an_error_with_all_names() {
-        assert_eq!(chosen(&[]).unwrap().len(), ROWS.len());
-        let names = ["uneven", "five_nodes"].map(str::to_owned);
-        let found: Vec<_> = chosen(&names).unwrap().iter().map(|row| row.name).collect();
-        assert_eq!(found, ["five_nodes", "uneven"]);
-        let error = chosen(&["chain".to_owned()]).err().map(|error| error.to_string());
-        assert!(error.is_some_and(|text| text.contains("chain") && text.contains("node_kill")));
-    }
+    Ok(tally.verdict(options.check))
 }

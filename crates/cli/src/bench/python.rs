@@ -72,6 +72,12 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.name)
 }
 
+impl super::Named for Row {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
 struct Rounds {
     first: u32,
     second: u32,
@@ -80,10 +86,9 @@ struct Rounds {
 
 /// Measures what was asked for and prints it row by row.
 pub(crate) fn run(arguments: &PythonArguments, options: &Options<'_>) -> Outcome<ExitCode> {
-    let chosen = chosen(options.names)?;
+    let chosen = super::chosen(ROWS, options.names, |name| super::not_among("Python row", ROWS, name))?;
     if options.list {
-        chosen.iter().for_each(|row| println!("{}", row.name));
-        return Ok(ExitCode::SUCCESS);
+        return Ok(super::list_of(&chosen));
     }
     let python = Interpreter::find(arguments.python_exe.as_deref())?;
     let script = python.script()?;
@@ -96,29 +101,13 @@ pub(crate) fn run(arguments: &PythonArguments, options: &Options<'_>) -> Outcome
         eprintln!("bireme: the package in {}", python.path().display());
         println!("{}", output::table_head(peer.is_some()));
     }
-    let (mut failed, mut missed) = (Vec::new(), Vec::new());
+    let mut tally = super::Tally::default();
     for row in chosen {
         let report = measure(row, &ours, peer.as_ref());
         println!("{}", if options.json { output::json(&report) } else { output::table_line(&report) });
-        match &report.result {
-            Err(error) => {
-                eprintln!("bireme: {} failed: {error}", row.name);
-                failed.push(row.name);
-            }
-            Ok(figures) if !figures.holds() => missed.push(row.name),
-            Ok(_) => {}
-        }
+        tally.add(row.name, report.result.as_ref().map(|figures| figures.holds()));
     }
-    Ok(super::verdict(options.check, &failed, &missed))
-}
-
-/// The rows with these names, in the order of the table; all when no name is given.
-fn chosen(names: &[String]) -> Outcome<Vec<&'static Row>> {
-    if let Some(name) = names.iter().find(|name| ROWS.iter().all(|row| row.name != **name)) {
-        let all: Vec<&str> = self::names().collect();
-        return Err(format!("there is no Python row named {name}; the rows are: {}", all.join(", ")).into());
-    }
-    Ok(ROWS.iter().filter(|row| names.is_empty() || names.iter().any(|name| name == row.name)).collect())
+    Ok(tally.verdict(options.check))
 }
 
 /// Ours, the peer, and ours again.
@@ -135,20 +124,4 @@ fn measure(row: &'static Row, ours: &Suite<'_>, peer: Option<&Suite<'_>>) -> Rep
         Ok((pairs, of_peer))
     };
     Report::new(row, measured())
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn names_keep_the_order_of_the_table_and_an_unknown_one_is_an_error_with_all_names() {
-        assert_eq!(chosen(&[]).unwrap().len(), ROWS.len());
-        let names = ["tasks_async", "task_sync"].map(str::to_owned);
-        let found: Vec<_> = chosen(&names).unwrap().iter().map(|row| row.name).collect();
-        assert_eq!(found, ["task_sync", "tasks_async"]);
-        let error = chosen(&["chain".to_owned()]).err().map(|error| error.to_string());
-        assert!(error.is_some_and(|text| text.contains("chain") && text.contains("wait_each")));
-    }
 }
