@@ -10,8 +10,9 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use bireme::{Failure, ObjectId, ObjectRef};
+use bireme::{Error, Failure, ObjectId, ObjectRef};
 use bireme_runtime::fail_point;
 use serde::{Deserialize, Serialize};
 use support::{Driver, Journal, Scratch, first, note, scenario, start, two_cpus};
@@ -49,15 +50,17 @@ impl Observer {
         self.held.extend(references);
     }
 
-    /// Reads all that it borrowed. With `lost_too`, what was never made and never will be is read as that.
-    pub fn read(&mut self, lost_too: bool) -> bireme::Result<()> {
+    /// Reads what it borrowed and is there, and says whether that is all. It waits for none: a child that makes one of them
+    /// may be about to call. With `lost_too`, what was never made and never will be is read as that.
+    pub fn read(&mut self, lost_too: bool) -> bireme::Result<bool> {
         for reference in std::mem::take(&mut self.held) {
-            match reference.get() {
+            match reference.get_timeout(Duration::ZERO) {
+                Err(Error::Timeout { .. }) => self.held.push(reference),
                 Err(error) if lost_too && matches!(error.failure(), Some(Failure::OwnerDied { .. })) => {}
                 value => self.saw(reference.id().to_string(), value?),
             }
         }
-        Ok(())
+        Ok(self.held.is_empty())
     }
 
     pub fn report(&self) -> (Vec<String>, BTreeMap<String, u32>) {
@@ -143,7 +146,9 @@ fn play(observer: &ObserverHandle, journal: &Path, plan: Plan) -> usize {
     };
     let values: Vec<Option<u64>> = references.iter().map(try_read).collect();
     // What the actor borrowed from the first run and from the second reads the same for ever.
-    observer.read(differs).get_timeout(support::PATIENCE).unwrap();
+    support::eventually("what was borrowed is there", || {
+        observer.read(differs).get_timeout(support::PATIENCE).unwrap()
+    });
     let again: Vec<Option<u64>> = references.iter().map(try_read).collect();
     assert_eq!(values, again);
     let distinct: std::collections::BTreeSet<ObjectId> = references.iter().map(ObjectRef::id).collect();
