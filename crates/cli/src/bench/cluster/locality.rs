@@ -52,7 +52,7 @@ pub(super) fn locality(stage: &Stage) -> Outcome<Measured> {
     let numbers = nodes.numbers(1);
     driver.ask(&Order::Visit { nodes: numbers.clone() })?;
     let megabytes = MEGABYTES.map(|size| stage.size(size, size.div_ceil(10))).to_vec();
-    let inputs = Inputs { home: numbers[0], other: numbers[1], megabytes, tasks: stage.size(5, 1) };
+    let inputs = Inputs { home: numbers[0], other: numbers[1], megabytes, tasks: stage.size(15, 1) };
     // Pages of the store that were never used cost their first user a moment for each.
     driver.ask(&Order::Placed(inputs.clone()))?;
     let (mut placed, mut forced, mut strays) = (Vec::new(), Vec::new(), 0.0);
@@ -104,8 +104,9 @@ fn look_at(inputs: &Inputs, megabytes: usize, strategy: Strategy) -> Outcome<(f6
 /// the mean of those for each size.
 pub(super) fn placed(inputs: &Inputs) -> Outcome<Vec<f64>> {
     let bound = Strategy::Node { node: NodeId(inputs.home), soft: false };
-    let smallest = *inputs.megabytes.first().ok_or("there are no inputs")?;
-    let mut told = vec![look_at(inputs, smallest, bound)?.0, 0.0];
+    // Of the same size, so that both begin with leases that have rested as long.
+    let largest = *inputs.megabytes.last().ok_or("there are no inputs")?;
+    let mut told = vec![look_at(inputs, largest, bound)?.0, 0.0];
     for megabytes in &inputs.megabytes {
         let (mean, strays) = look_at(inputs, *megabytes, Strategy::Default)?;
         told[1] += strays as f64;

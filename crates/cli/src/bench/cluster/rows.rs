@@ -73,7 +73,7 @@ pub(crate) const ROWS: &[ClusterRow] = &[
     Row {
         name: "locality",
         unit: "ms",
-        floor: Floor { what: "a task bound to the node of its input of 1 MB", unit: "ms" },
+        floor: Floor { what: "a task bound to the node of such an input", unit: "ms" },
         judged: Judged::RatioAtMost,
         bar: 1.5,
         goal: 1.1,
