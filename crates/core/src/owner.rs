@@ -258,6 +258,14 @@ struct TaskEntry {
     cancels_children: bool,
 }
 
+impl TaskEntry {
+    /// A task that was sent nowhere yet.
+    fn new(spec: Arc<TaskSpec>, state: TaskState) -> Self {
+        let sent_to = NodeId::ALONE;
+        Self { spec, state, failures: 0, sent_to, cancel_deadline: None, cancels_children: false }
+    }
+}
+
 #[derive(Debug)]
 struct Lease {
     id: LeaseId,

@@ -176,8 +176,7 @@ impl Group {
         let why = match &self.state {
             GroupState::Waiting { why } => why.clone(),
             GroupState::Preparing { open, .. } if self.patience.insists() => {
-                let nodes: Vec<String> = open.iter().take(4).map(NodeId::to_string).collect();
-                format!("what comes free on {} is kept for it", nodes.join(", "))
+                format!("what comes free on {} is kept for it", insisting::named(open))
             }
             GroupState::Preparing { .. } | GroupState::Committing { .. } => "its bundles are being reserved".to_owned(),
             GroupState::Placed => return Placement::Placed { nodes: self.nodes.iter().flatten().copied().collect() },

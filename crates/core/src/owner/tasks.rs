@@ -57,17 +57,7 @@ impl Owner {
         self.waiting += usize::from(missing > 0);
         let id = spec.id;
         let call = matches!(spec.kind, TaskKind::Call { .. });
-        self.tasks.insert(
-            id,
-            TaskEntry {
-                spec,
-                state,
-                failures: 0,
-                sent_to: NodeId::ALONE,
-                cancel_deadline: None,
-                cancels_children: false,
-            },
-        );
+        self.tasks.insert(id, TaskEntry::new(spec, state));
         if call {
             self.queue_call(id, missing, now, effects);
         } else if missing == 0 {
@@ -101,17 +91,7 @@ impl Owner {
             TaskKind::Call { actor, .. } => self.hold_actor(actor),
         }
         let state = TaskState::Inherited;
-        self.tasks.insert(
-            id,
-            TaskEntry {
-                spec,
-                state,
-                failures: 0,
-                sent_to: NodeId::ALONE,
-                cancel_deadline: None,
-                cancels_children: false,
-            },
-        );
+        self.tasks.insert(id, TaskEntry::new(spec, state));
         if let Some(values) = values {
             for value in &values {
                 self.receive_from_node(&value.nested, self.me.node, effects);

@@ -30,6 +30,12 @@ impl Patience {
     }
 }
 
+/// Some nodes, for people.
+pub(super) fn named(nodes: &BTreeSet<NodeId>) -> String {
+    let first: Vec<String> = nodes.iter().take(4).map(NodeId::to_string).collect();
+    first.join(", ")
+}
+
 impl Controller {
     /// Nodes that kept something for a group long enough keep it no more. Says whether there were any.
     pub(super) fn end_insisting(&mut self, now: Tick, effects: &mut Vec<Effect>) -> bool {
@@ -41,9 +47,8 @@ impl Controller {
             let GroupState::Preparing { open, .. } = &group.state else { continue };
             group.patience.in_vain.extend(open);
             group.patience.since = Some(now);
-            let nodes: Vec<String> = open.iter().take(4).map(NodeId::to_string).collect();
             let seconds = INSIST_FOR_US / 1_000_000;
-            let why = format!("{} did not get enough free within {seconds} s", nodes.join(", "));
+            let why = format!("{} did not get enough free within {seconds} s", named(open));
             self.roll_back(*id, None, why, effects);
             self.tell_watchers(*id, effects);
         }
