@@ -66,6 +66,31 @@ impl Write for Vec<u8> {
     }
 }
 
+/// Counts the bytes instead of keeping them.
+#[derive(Debug, Default)]
+pub struct Count(pub usize);
+
+impl Write for Count {
+    #[inline]
+    fn raw(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+}
+
+/// Writes to a place of the right size.
+#[derive(Debug)]
+pub struct Fill<'a>(pub &'a mut [u8]);
+
+impl Write for Fill<'_> {
+    #[inline]
+    fn raw(&mut self, bytes: &[u8]) {
+        let place = std::mem::take(&mut self.0);
+        let (here, rest) = place.split_at_mut(bytes.len().min(place.len()));
+        here.copy_from_slice(&bytes[..here.len()]);
+        self.0 = rest;
+    }
+}
+
 /// Takes numbers and byte strings off the front of a slice.
 #[derive(Clone, Debug)]
 pub struct Reader<'a>(&'a [u8]);

@@ -23,6 +23,13 @@ pub struct Death {
     pub culprit: Option<TaskId>,
 }
 
+impl Death {
+    /// Who ended, and how.
+    pub fn in_words(&self) -> String {
+        format!("{} (pid {}) {}", self.process, self.pid, self.cause)
+    }
+}
+
 /// The causes of a process's end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeathCause {
@@ -251,6 +258,13 @@ pub enum Failure {
         /// By whom or why.
         reason: String,
     },
+    /// A reduce could not be done.
+    Reduce {
+        /// Its result.
+        object: ObjectId,
+        /// Why, with the inputs that it is about.
+        reason: String,
+    },
 }
 
 impl Failure {
@@ -275,6 +289,7 @@ impl Failure {
             | Failure::StreamEnded { .. }
             | Failure::GroupUnplaceable { .. }
             | Failure::GroupRemoved { .. }
+            | Failure::Reduce { .. }
             | Failure::ShutDown => return false,
         };
         wanted
@@ -329,6 +344,7 @@ impl fmt::Display for Failure {
             Failure::GroupRemoved { group, reason } => {
                 write!(f, "{group} is gone: {reason}; create a placement group anew for what is to run")
             }
+            Failure::Reduce { object, reason } => write!(f, "the reduce that makes {object} failed: {reason}"),
         }
     }
 }

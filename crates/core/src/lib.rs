@@ -7,9 +7,11 @@
 //! Nothing here returns an error for a failing world: a lost worker, a full store, a timeout are events.
 
 pub mod codec;
+pub mod collective;
 pub mod controller;
 pub mod departed;
 pub mod failure;
+pub mod flow;
 pub mod heartbeat;
 pub mod id;
 pub mod lane;
@@ -19,6 +21,7 @@ pub mod message;
 pub mod node;
 pub mod owner;
 pub mod record;
+pub mod reduce;
 pub mod resources;
 pub mod route;
 pub mod schedule;

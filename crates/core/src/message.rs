@@ -6,6 +6,7 @@
 //! and replies are coded by hand, everything else is postcard.
 
 mod between;
+mod copying;
 mod from_node;
 mod peer;
 mod to_node;
@@ -16,20 +17,25 @@ use crate::codec::{Malformed, Reader, Write};
 use crate::value::Value;
 
 pub use between::Between;
+pub use copying::{CopySource, CopyWish, LostSender};
 pub use from_node::{Adoption, FromNode};
 pub use peer::{Peer, PeerKind};
-pub use to_node::{NodeBound, ToNode};
+pub use to_node::{INPUTS_PER_MESSAGE, NodeBound, ReduceInput, ToNode};
 
 /// Number of a question, so that its answer finds the asker. Unique within the asking process.
 pub type RequestId = u64;
 
-/// First byte of what is not coded by hand.
+/// First byte of what is not coded by hand; between nodes the last one.
 const CONTROL: u8 = 0;
 
-fn encode_control<T: Serialize>(message: &T, out: &mut Vec<u8>) {
-    out.push(CONTROL);
+fn encode_control<T: Serialize>(message: &T, out: &mut impl Write) {
+    out.u8(CONTROL);
+    encode_plain(message, out);
+}
+
+fn encode_plain<T: Serialize>(message: &T, out: &mut impl Write) {
     let bytes = postcard::to_allocvec(message).expect("a control message is plain data and always encodes");
-    out.extend_from_slice(&bytes);
+    out.raw(&bytes);
 }
 
 fn decode_control<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {

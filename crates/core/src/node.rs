@@ -17,9 +17,14 @@ mod adoption;
 mod bound;
 mod cluster;
 mod code;
+mod collectives;
+mod config;
 mod contents;
 mod copies;
+mod copying;
 mod deaths;
+mod delays;
+mod directory;
 mod draining;
 mod early;
 mod endings;
@@ -40,6 +45,8 @@ mod pool;
 mod pressure;
 mod queue;
 mod recording;
+mod reduces;
+mod reducing;
 mod room;
 mod state;
 mod stock;
@@ -59,6 +66,9 @@ pub use self::pressure::{MemoryLevel, MemoryThresholds};
 use self::actors::Actors;
 use self::adoption::{Adopter, Question};
 use self::cluster::Cluster;
+use self::collectives::Collectives;
+pub use self::collectives::{COLLECTIVE_STAGES_MAX, COLLECTIVES_MAX};
+pub use self::config::NodeConfig;
 use self::early::{About, Early};
 pub(crate) use self::gpus::is_possible as is_gpu_amount;
 pub use self::gpus::{GPUS_MAX, Gpus};
@@ -70,53 +80,17 @@ use self::living::Living;
 use self::pool::Pool;
 use self::pressure::{Pressure, Sample};
 use self::queue::Queue;
+use self::reduces::{Asked, Reduces};
 use crate::controller::{FromController, ToController};
 use crate::failure::Death;
+use crate::flow::{StageId, StageSpec};
 use crate::id::{FunctionKey, JobId, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::ledger::Ledger;
-use crate::message::{Between, FromNode, RequestId, ToNode};
+use crate::message::{Between, CopySource, CopyWish, FromNode, RequestId, ToNode};
 use crate::record::Record;
 use crate::resources::{Amount, Resources};
 use crate::time::Tick;
 use crate::value::{Location, RefSpec};
-
-/// What the machine has and how the node uses it.
-#[derive(Clone, Debug)]
-pub struct NodeConfig {
-    /// Its number in the cluster.
-    pub id: NodeId,
-    /// The job of the driver that the node is embedded in, which is there from the start; none when drivers come and go.
-    pub job: Option<JobId>,
-    /// All that can be granted.
-    pub total: Resources,
-    /// Worker processes at a time; demand beyond waits.
-    pub processes_max: u32,
-    /// Leases hosted by one process; demand beyond goes to other processes.
-    pub threads_per_process_max: u32,
-    /// A worker that is idle for longer is ended, down to `prestart`.
-    pub idle_worker_us: u64,
-    /// Workers of each job that are started ahead of demand and kept.
-    pub prestart: u32,
-    /// What is done at which use of memory.
-    pub memory: MemoryThresholds,
-}
-
-impl NodeConfig {
-    /// The usual configuration for a machine that has this.
-    pub fn for_machine(total: Resources) -> Self {
-        let cpus = u32::try_from(total.cpus.0 / crate::resources::UNITS_PER_WHOLE).unwrap_or(u32::MAX);
-        Self {
-            id: NodeId::ALONE,
-            job: Some(JobId::default()),
-            total,
-            processes_max: cpus.saturating_mul(4).clamp(64, 1_024),
-            threads_per_process_max: 64,
-            idle_worker_us: 60_000_000,
-            prestart: cpus.clamp(1, 2),
-            memory: MemoryThresholds::default(),
-        }
-    }
-}
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -241,6 +215,31 @@ pub enum Event {
         /// What each worker has for itself.
         workers: Vec<(ProcessId, u64)>,
     },
+    /// The outputs of a stage have their places and begin to grow; others may fetch them while they do.
+    StagePlaced {
+        /// Which.
+        id: StageId,
+        /// Where, in the order of its areas.
+        at: Vec<Location>,
+    },
+    /// The outputs of a stage are complete; one without any has been taken by those whom it was for.
+    StageDone {
+        /// Which.
+        id: StageId,
+        /// Where, in the order of its areas.
+        at: Vec<Location>,
+    },
+    /// A stage is over without an output. Those downstream of it hear the reason by themselves.
+    StageFailed {
+        /// Which.
+        id: StageId,
+        /// Why.
+        reason: String,
+        /// The node whose stream broke, if that is why.
+        peer: Option<NodeId>,
+    },
+    /// This node's store wants a copy, or the rest of one: who sends it? [`Effect::FetchFrom`] follows.
+    CopyWanted(CopyWish),
 }
 
 /// What is to be done.
@@ -295,12 +294,28 @@ pub enum Effect {
         /// How many.
         bytes: u64,
     },
+    /// Who sends a copy that was wanted, or why nobody does. Also when it is freed while it is fetched.
+    FetchFrom {
+        /// The store's number for it.
+        number: u64,
+        /// Who.
+        from: Result<CopySource, String>,
+    },
     /// The store's business.
     Store {
         /// Who asked.
         process: ProcessId,
         /// What.
         request: ToNode,
+    },
+    /// Do this node's part of a reduce or of a group's call; [`Event::StageDone`] or [`Event::StageFailed`] follows.
+    RunStage(StageSpec),
+    /// Nobody wants a stage any more: it and what it offers end for this reason, and no event follows.
+    EndStage {
+        /// Which.
+        id: StageId,
+        /// Why.
+        reason: String,
     },
 }
 
@@ -360,7 +375,9 @@ pub struct Node {
     /// Processes of other nodes that want code which is still under way.
     awaited: BTreeMap<FunctionKey, Vec<(ProcessId, RequestId, Tick)>>,
     groups: Groups,
+    collectives: Collectives,
     pressure: Pressure,
+    reduces: Reduces,
 }
 
 impl Node {
@@ -397,7 +414,9 @@ impl Node {
             code: BTreeMap::new(),
             awaited: BTreeMap::new(),
             groups: Groups::default(),
+            collectives: Collectives::default(),
             pressure: Pressure::default(),
+            reduces: Reduces::default(),
             config,
         }
     }
@@ -426,9 +445,13 @@ impl Node {
                 self.pass_early(now, effects);
                 self.pass_fading(now, effects);
                 self.pass_time(now, effects);
+                self.pass_reduces(now, effects);
                 self.review_contents(now, effects);
             }
-            Event::Ticked => self.ticked(now, effects),
+            Event::Ticked => {
+                self.ticked(now, effects);
+                self.pass_reduces(now, effects);
+            }
             Event::Relay { process, to, bytes } => self.relay(process, to, bytes, effects),
             Event::Heard { from: node, message } => self.heard(node, message, now, effects),
             Event::NodeJoined { node, total } => self.node_joined(node, total, now, effects),
@@ -440,8 +463,20 @@ impl Node {
             Event::Controller(message) => self.hear_controller(message, now, effects),
             Event::Copied { object, of, at } => self.copied(object, of, at, effects),
             Event::Fetched { bytes, took_us, arena_free_bytes } => self.fetched(bytes, took_us, arena_free_bytes),
+            Event::CopyWanted(wish) => self.copy_wanted(wish, effects),
             Event::Memory { used_bytes, limit_bytes, workers } => {
                 self.memory_sampled(Sample { used_bytes, limit_bytes, workers }, now, effects);
+            }
+            Event::StagePlaced { id, at } => self.stage_placed(id, &at, effects),
+            Event::StageDone { id, at } => {
+                if !self.collective_stage_done(id, &at, effects) {
+                    self.stage_done(id, &at, effects);
+                }
+            }
+            Event::StageFailed { id, reason, peer } => {
+                if !self.collective_stage_failed(id, &reason, peer, effects) {
+                    self.stage_failed(id, reason, peer, now, effects);
+                }
             }
         }
         if self.jobs.any_ending() {
@@ -483,6 +518,9 @@ impl Node {
         // Anything late from the dead is void; their records are not, those go to the ledger.
         if !self.live.contains(&process) || self.goes_with_its_job(process, &request) {
             return;
+        }
+        if let ToNode::FreeObject { at } = &request {
+            self.unrecorded_freed(*at);
         }
         if self.keeps_freed(process, &request) || self.passed_to_server(process, &request, effects) {
             return;
@@ -551,7 +589,24 @@ impl Node {
                 self.ask_about(process, About::FindGroup { request, name }, now, effects);
             }
             ToNode::WatchGroup { group } => self.ask_about(process, About::WatchGroup(group), now, effects),
+            ToNode::Broadcast { object, at, nodes } => self.broadcast(object, at, &nodes, effects),
             ToNode::QueryGroups { request } => self.list_groups(process, request, now, effects),
+            ToNode::Reduce { target, op, total, count, options } => {
+                self.begin_reduce(process, Asked { target, op, total, count, options }, effects);
+            }
+            ToNode::ReduceInputs { target, inputs, more } => {
+                self.reduce_inputs(process, (target, &inputs), more, now, effects);
+            }
+            ToNode::EndReduce { target } => self.end_reduce(process, target, effects),
+            ToNode::JoinCollective { group, rank, size, label } => {
+                self.join_collective(process, group, (rank, size), label, effects);
+            }
+            ToNode::LeaveCollective { group, rank, calls } => {
+                self.leave_collective(process, group, rank, calls, effects);
+            }
+            ToNode::QueryCollective { request, group } => self.list_collective(process, request, group, effects),
+            ToNode::RunStage { spec } => self.run_collective_stage(process, *spec, effects),
+            ToNode::EndStage { id, reason } => self.end_collective_stage(id, &reason, effects),
         }
     }
 }

@@ -21,6 +21,8 @@ mod leases;
 mod lost;
 mod nodes;
 mod objects;
+mod previews;
+mod reduces;
 mod streams;
 mod tasks;
 #[cfg(test)]
@@ -31,10 +33,12 @@ use std::sync::Arc;
 
 use crate::departed::Departed;
 use crate::failure::Death;
+use crate::flow::Op;
 use crate::id::{ActorId, GroupId, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::map::IdMap;
 use crate::message::{FromNode, Peer, RequestId, ToNode};
 use crate::record::Record;
+use crate::reduce::Options;
 use crate::spec::{Shape, TaskSpec};
 use crate::time::Tick;
 use crate::value::{Location, RefSpec, Value};
@@ -44,6 +48,7 @@ use cancel::Cancel;
 use calls::ActorEnd;
 pub use calls::{ActorView, CALLS_IN_FLIGHT_MAX};
 pub use leases::{DEPTH_MAX, LEASE_IDLE_US, QUEUE_AHEAD_US};
+use previews::Growing;
 pub use tasks::TaskState;
 
 /// What happens to an owner.
@@ -96,6 +101,13 @@ pub enum Event {
         /// The items and their places.
         items: Vec<(u32, Value)>,
     },
+    /// An object will be read on these nodes: when it is the result of a reduce, they have it brought while it is made.
+    ReadEarly {
+        /// The object.
+        object: ObjectId,
+        /// Where.
+        nodes: Vec<NodeId>,
+    },
     /// The user cancels the task that makes this object.
     Cancelled {
         /// The object.
@@ -141,6 +153,28 @@ pub enum Event {
         /// What it will be.
         value: Value,
     },
+    /// The user reduces objects to this new one.
+    Reduce {
+        /// A put of this process.
+        target: ObjectId,
+        /// Hash of what is asked for.
+        digest: u64,
+        /// The inputs, each once.
+        inputs: Vec<RefSpec>,
+        /// How two become one.
+        op: Op,
+        /// So many inputs are taken, the first that are there.
+        count: u32,
+        /// How it is done.
+        options: Options,
+    },
+    /// The shell has done what [`Effect::Combine`] asked for.
+    Combined {
+        /// The result.
+        target: ObjectId,
+        /// Its bytes, or why there are none.
+        result: Result<Arc<[u8]>, String>,
+    },
     /// The node speaks.
     FromNode(FromNode),
     /// A peer speaks.
@@ -170,6 +204,15 @@ pub enum Effect {
     Node(ToNode),
     /// This object, which someone waits for, has a value.
     Ready(ObjectId),
+    /// Combine these small arrays in this order; [`Event::Combined`] follows.
+    Combine {
+        /// The result.
+        target: ObjectId,
+        /// How.
+        op: Op,
+        /// Which inputs, and their bytes.
+        inputs: Vec<(u32, ObjectId, Arc<[u8]>)>,
+    },
 }
 
 /// What can be said about an object at once.
@@ -229,6 +272,8 @@ struct Others {
     dependents: Vec<TaskId>,
     /// Processes that asked for the value.
     resolvers: Vec<ProcessId>,
+    /// Reduces here that wait for the value, by their results.
+    reduces: Vec<ObjectId>,
 }
 
 impl ObjectEntry {
@@ -360,6 +405,7 @@ pub struct Owner {
     found: BTreeMap<TaskId, Vec<(u32, Value)>>,
     /// Objects that wait for placement groups which the node was asked about.
     groups: BTreeMap<GroupId, Vec<groups::Awaiting>>,
+    reduces: reduces::Reduces,
 }
 
 impl Owner {
@@ -386,6 +432,7 @@ impl Owner {
             deserted: Vec::new(),
             found: BTreeMap::new(),
             groups: BTreeMap::new(),
+            reduces: reduces::Reduces::default(),
         }
     }
 
@@ -403,6 +450,7 @@ impl Owner {
             Event::ItemsFound { task, items } => {
                 self.found.insert(task, items);
             }
+            Event::ReadEarly { object, nodes } => self.read_early(object, nodes, effects),
             Event::Cancelled { object, force, recursive } => {
                 self.cancel(object, Cancel { force, recursive }, now, effects);
             }
@@ -414,6 +462,11 @@ impl Owner {
             Event::GroupAwaited { group, object, digest, value } => {
                 self.await_group(group, object, digest, value, effects);
             }
+            Event::Reduce { target, digest, inputs, op, count, options } => {
+                let wanted = reduces::Wanted { digest, inputs, op, count, options };
+                self.reduce(target, wanted, now, effects);
+            }
+            Event::Combined { target, result } => self.combined(target, result, now, effects),
             Event::FromNode(message) => self.hear_node(message, now, effects),
             Event::FromPeer { peer, message } => self.hear_peer(peer, message, now, effects),
             Event::Ticked => self.tick(now, effects),
@@ -510,9 +563,14 @@ impl Owner {
             FromNode::ItemFound { request, index, value } => self.item_found(request, index, value, now, effects),
             FromNode::Resolved { object, value, home } => self.resolved_by_node(object, value, home, now, effects),
             FromNode::NodeDied { node, reason } => self.node_died(node, &reason, now, effects),
-            FromNode::CopyFound { object, found } => self.copy_found(object, found),
+            FromNode::CopyFound { object, found } => self.copy_found(object, found, now, effects),
+            FromNode::Kept { object, at } => self.free_unless_known(object, at, effects),
             FromNode::Refused { pool, failure } => self.refused(pool, &failure, now, effects),
             FromNode::GroupPlaced { group, result } => self.group_placed(group, result, now, effects),
+            FromNode::ReducePlaced { target, at, to_readers } => {
+                self.reduce_placed(target, Growing { at, to_readers }, now, effects);
+            }
+            FromNode::Reduced { target, result, used } => self.reduced(target, result, used, now, effects),
             FromNode::Relayed { .. }
             | FromNode::LeaseOpened { .. }
             | FromNode::LeaseClosed { .. }
@@ -532,7 +590,13 @@ impl Owner {
             | FromNode::Explained { .. }
             | FromNode::Nodes { .. }
             | FromNode::GroupFound { .. }
-            | FromNode::Groups { .. } => {}
+            | FromNode::Groups { .. }
+            | FromNode::CollectiveFormed { .. }
+            | FromNode::CollectiveBroken { .. }
+            | FromNode::CollectiveLeft { .. }
+            | FromNode::CollectiveJoined { .. }
+            | FromNode::StageDone { .. }
+            | FromNode::StageFailed { .. } => {}
         }
     }
 
@@ -560,7 +624,8 @@ impl Owner {
             | Peer::RunAfter { .. }
             | Peer::TakeBack { .. }
             | Peer::Cancel { .. }
-            | Peer::Taken { .. } => {}
+            | Peer::Taken { .. }
+            | Peer::Collective(_) => {}
         }
     }
 

@@ -1,16 +1,17 @@
 //! What a process writes into its ledger ring before anything leaves it (design rule 2).
 //!
 //! Records are complete: a submit holds the whole spec, a result holds its inline bytes or the place of the sealed
-//! object. One stream serves lineage, adoption after an owner's death, the state tables and the timeline.
+//! object. One stream serves lineage, adoption after an owner's death, the state tables and the timeline. A long record that the
+//! message behind it would repeat, on its way to another node, is that message ([`Record::is_said_by`]): one item of the ring.
 
 use std::sync::Arc;
 
 use crate::codec::{Malformed, Reader, Write};
 use crate::id::{ObjectId, TaskId};
-use crate::message::{decode_values, encode_values};
+use crate::message::{Peer, decode_values, encode_values};
 use crate::spec::{Interned, TaskSpec};
 use crate::time::Tick;
-use crate::value::{Value, decode_object, encode_object};
+use crate::value::{LONG_BYTES, Value, decode_object, encode_object};
 
 /// One entry of the ledger.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,6 +86,46 @@ const SETTLED: u8 = 6;
 const YIELDED: u8 = 7;
 
 impl Record {
+    /// Whether there is much in it ([`LONG_BYTES`]).
+    pub fn is_long(&self) -> bool {
+        match self {
+            Record::Submitted { spec, .. } => spec.payload.len() >= LONG_BYTES,
+            Record::Finished { values, .. } => values.iter().any(Value::is_long),
+            Record::Yielded { value, .. } | Record::Put { value, .. } | Record::Settled { value, .. } => {
+                value.is_long()
+            }
+            Record::Started { .. } | Record::Freed { .. } => false,
+        }
+    }
+
+    /// Whether a message says all that this record does, so that it need not be written for itself.
+    pub fn is_said_by(&self, message: &Peer) -> bool {
+        match (self, message) {
+            (Record::Submitted { spec, .. }, Peer::Run { spec: sent, .. }) => Arc::ptr_eq(spec, sent),
+            (Record::Finished { task, attempt, .. }, Peer::Reply { task: of, attempt: number, .. }) => {
+                (task, attempt) == (of, number)
+            }
+            _ => false,
+        }
+    }
+
+    /// When it was, if it says so.
+    pub fn at(&self) -> Option<Tick> {
+        match self {
+            Record::Submitted { at, .. } | Record::Started { at, .. } | Record::Finished { at, .. } => Some(*at),
+            _ => None,
+        }
+    }
+
+    /// The record that a message is besides.
+    pub fn said_by(message: Peer, at: Tick) -> Result<Self, Malformed> {
+        match message {
+            Peer::Run { spec, .. } => Ok(Record::Submitted { at, spec }),
+            Peer::Reply { task, attempt, values, .. } => Ok(Record::Finished { at, task, attempt, values }),
+            _ => Err(Malformed::Unknown("record")),
+        }
+    }
+
     /// Appends the record.
     pub fn encode(&self, out: &mut impl Write) {
         match self {

@@ -35,6 +35,7 @@ impl Peer {
             | Peer::Lent { .. }
             | Peer::GiveBack { .. }
             | Peer::CancelObject { .. } => Hearer::Owner,
+            Peer::Collective(_) => Hearer::Shell,
         }
     }
 }
@@ -61,8 +62,11 @@ impl FromNode {
             | FromNode::ActorRestarting { .. }
             | FromNode::ActorDead { .. }
             | FromNode::CopyFound { .. }
+            | FromNode::Kept { .. }
             | FromNode::Resolved { .. }
             | FromNode::Refused { .. }
+            | FromNode::ReducePlaced { .. }
+            | FromNode::Reduced { .. }
             | FromNode::GroupPlaced { .. } => Hearer::Owner,
             // Deaths concern both machines, after the shell has read what the dead had sent.
             FromNode::ProcessDied(_)
@@ -81,7 +85,13 @@ impl FromNode {
             | FromNode::Explained { .. }
             | FromNode::Nodes { .. }
             | FromNode::GroupFound { .. }
-            | FromNode::Groups { .. } => Hearer::Shell,
+            | FromNode::Groups { .. }
+            | FromNode::CollectiveFormed { .. }
+            | FromNode::CollectiveBroken { .. }
+            | FromNode::CollectiveLeft { .. }
+            | FromNode::CollectiveJoined { .. }
+            | FromNode::StageDone { .. }
+            | FromNode::StageFailed { .. } => Hearer::Shell,
         }
     }
 }

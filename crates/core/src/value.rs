@@ -54,6 +54,16 @@ pub struct Location {
     pub len: u64,
 }
 
+impl Location {
+    /// Whether this is the same thing in the same store: it may lie elsewhere there by now.
+    pub fn is_same_as(&self, other: &Location) -> bool {
+        (self.node, self.entry, self.generation) == (other.node, other.entry, other.generation)
+    }
+}
+
+/// From so many bytes on it pays to write them only once.
+pub const LONG_BYTES: usize = 4 << 10;
+
 /// The three forms of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
@@ -91,6 +101,11 @@ impl Value {
             Body::Failed(failure) => Some(failure),
             Body::Inline(_) | Body::Stored(_) => None,
         }
+    }
+
+    /// Whether its bytes are here and many.
+    pub fn is_long(&self) -> bool {
+        matches!(&self.body, Body::Inline(bytes) if bytes.len() >= LONG_BYTES)
     }
 
     /// Appends the value to a message.

@@ -6,10 +6,12 @@
 mod arbitrary;
 
 use arbitrary::Draw;
-use bireme_core::codec::{Malformed, Reader};
-use bireme_core::message::{FromNode, NodeBound, Peer};
+use bireme_core::codec::{Count, Fill, Malformed, Reader};
+use bireme_core::id::{NodeId, ProcessId};
+use bireme_core::message::{Between, FromNode, NodeBound, Peer};
 use bireme_core::record::Record;
 use bireme_core::spec::TaskSpec;
+use bireme_core::time::Tick;
 use bireme_core::value::Value;
 use proptest::prelude::*;
 
@@ -37,6 +39,37 @@ proptest! {
         record.encode(&mut bytes);
         prop_assert_eq!(Record::decode(&bytes), Ok(record.clone()));
         prop_assert_eq!(NodeBound::decode(&bytes), Ok(NodeBound::Record(record)));
+    }
+
+    #[test]
+    fn a_message_for_another_node_is_a_record_too_when_it_says_so(seed in any::<u64>(), is_recorded in any::<bool>()) {
+        let message = Draw(seed).peer();
+        let (to, recorded) = (ProcessId::first_driver(NodeId(3)), is_recorded.then_some(Tick(seed >> 1)));
+        let mut said = Vec::new();
+        message.encode(&mut said);
+        // As it is written into a ring: counted, then in its place.
+        let mut count = Count::default();
+        NodeBound::begin_relay(to, recorded, &mut count);
+        message.encode(&mut count);
+        let mut bytes = vec![0; count.0];
+        let mut fill = Fill(&mut bytes);
+        NodeBound::begin_relay(to, recorded, &mut fill);
+        message.encode(&mut fill);
+        prop_assert!(fill.0.is_empty());
+        match recorded.map(|at| Record::said_by(message, at)).transpose() {
+            Ok(record) => prop_assert_eq!(NodeBound::decode(&bytes), Ok(NodeBound::Relay { record, to, bytes: said })),
+            Err(malformed) => prop_assert_eq!(NodeBound::decode(&bytes), Err(malformed)),
+        }
+    }
+
+    #[test]
+    fn what_nodes_pass_on_comes_back_as_it_was(bytes in prop::collection::vec(any::<u8>(), 0..100), slot in any::<u32>()) {
+        let from = ProcessId { node: NodeId(2), slot, incarnation: 1 };
+        let message = Between::Relay { from, to: ProcessId::first_driver(NodeId(3)), bytes };
+        let mut encoded = Vec::new();
+        message.encode(&mut encoded);
+        prop_assert_eq!(Between::decode(&encoded), Ok(message.clone()));
+        prop_assert_eq!(message.into_bytes(), encoded);
     }
 
     #[test]

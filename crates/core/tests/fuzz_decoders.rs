@@ -90,7 +90,11 @@ fn mutated_messages_are_decoded_or_refused() {
                 |m, out| match m {
                     NodeBound::Record(record) => record.encode(out),
                     NodeBound::Request(request) => NodeBound::encode_request(request, out),
-                    NodeBound::Relay { to, bytes } => NodeBound::encode_relay(*to, bytes, out),
+                    NodeBound::Relay { record, to, bytes } => {
+                        let at = record.as_ref().and_then(Record::at);
+                        NodeBound::begin_relay(*to, at, out);
+                        out.extend_from_slice(bytes);
+                    }
                 },
             ),
             check(input, |b| FromNode::decode(b).ok(), |m, out| m.encode(out)),

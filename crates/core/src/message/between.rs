@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CONTROL, FromNode, RequestId, ToNode, decode_control, encode_control};
+use super::{CONTROL, CopySource, CopyWish, FromNode, RequestId, ToNode, decode_control, encode_plain};
 use crate::codec::{Malformed, Reader, Write};
 use crate::failure::{Death, Failure};
+use crate::flow::{StageId, StageSpec};
 use crate::id::{ActorId, FunctionKey, JobId, NodeId, ProcessId, TaskId};
 use crate::schedule::Load;
 use crate::spec::TaskSpec;
+use crate::time::Tick;
 use crate::value::{Location, RefSpec, Value, decode_process, encode_process};
 
 /// A node to another.
@@ -286,6 +288,8 @@ pub enum Between {
     },
     /// I keep what lay with a node that is being drained, and a process of yours owns.
     Moved {
+        /// What.
+        object: RefSpec,
         /// The place that its owner knows.
         of: Location,
         /// The new one.
@@ -320,34 +324,106 @@ pub enum Between {
         /// Where.
         found: Result<Location, String>,
     },
+    /// I want a copy of what a process of yours owns: who sends it? Answered by [`Between::CopyFrom`].
+    WantCopy(CopyWish),
+    /// Who sends it, or why nobody does; also when it is freed while you fetch it.
+    CopyFrom {
+        /// The asker's number.
+        number: u64,
+        /// Who.
+        from: Result<CopySource, String>,
+    },
+    /// Fetch this, whoever will want it with you.
+    Prefetch {
+        /// What, and who owns it.
+        object: RefSpec,
+        /// The place that the owner knows.
+        of: Location,
+    },
+    /// Carry this stage of a reduce of mine out. A failure is told by [`Between::StageFailed`].
+    RunStage(Box<StageSpec>),
+    /// I do not want that stage any more.
+    EndStage {
+        /// Which.
+        id: StageId,
+        /// Why.
+        reason: String,
+    },
+    /// A stage that you lead has failed here.
+    StageFailed {
+        /// Which.
+        id: StageId,
+        /// Why.
+        reason: String,
+        /// The node whose stream broke, when that is why.
+        peer: Option<NodeId>,
+    },
+    /// Say this back at once: I measure how long messages take.
+    Ping {
+        /// When it was sent, by the clock of the sender.
+        at: Tick,
+    },
+    /// What you said.
+    Pong {
+        /// When it was sent, by your clock.
+        at: Tick,
+    },
 }
 
 const RELAY: u8 = 1;
 
+/// What a message that is passed on gets behind it on its way between nodes.
+pub(super) const RELAY_BYTES: usize = 25;
+
 impl Between {
-    /// Appends the message.
+    /// Appends the message. What it is stands behind it, so that a long one that is passed on needs no copy.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Between::Relay { from, to, bytes } => {
-                out.u8(RELAY);
-                encode_process(*from, out);
-                encode_process(*to, out);
                 out.extend_from_slice(bytes);
+                end_relay(*from, *to, out);
             }
-            other => encode_control(other, out),
+            other => {
+                encode_plain(other, out);
+                out.u8(CONTROL);
+            }
+        }
+    }
+
+    /// The message as bytes.
+    pub fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Between::Relay { from, to, mut bytes } => {
+                end_relay(from, to, &mut bytes);
+                bytes
+            }
+            other => {
+                let mut bytes = Vec::new();
+                other.encode(&mut bytes);
+                bytes
+            }
         }
     }
 
     /// Reads a message.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut from = Reader::new(bytes);
-        match from.u8()? {
-            CONTROL => decode_control(&bytes[1..]),
+        let (kind, bytes) = bytes.split_last().ok_or(Malformed::Short)?;
+        match *kind {
+            CONTROL => decode_control(bytes),
             RELAY => {
-                let (sender, to) = (decode_process(&mut from)?, decode_process(&mut from)?);
-                Ok(Between::Relay { from: sender, to, bytes: from.rest().to_vec() })
+                let at = bytes.len().checked_sub(RELAY_BYTES - 1).ok_or(Malformed::Short)?;
+                let (message, ends) = bytes.split_at(at);
+                let mut ends = Reader::new(ends);
+                let (from, to) = (decode_process(&mut ends)?, decode_process(&mut ends)?);
+                Ok(Between::Relay { from, to, bytes: message.to_vec() })
             }
             _ => Err(Malformed::Unknown("message kind")),
         }
     }
+}
+
+fn end_relay(from: ProcessId, to: ProcessId, out: &mut Vec<u8>) {
+    encode_process(from, out);
+    encode_process(to, out);
+    out.u8(RELAY);
 }

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{CONTROL, RequestId, decode_control, encode_control};
 use crate::codec::{Malformed, Reader};
+use crate::collective::{CollectiveId, Peers, Trouble};
 use crate::failure::{Death, Failure};
+use crate::flow::StageId;
 use crate::id::{ActorId, FunctionKey, GroupId, LeaseId, NodeId, ObjectId, ProcessId};
 use crate::ledger::snapshot::{GroupRow, NodeRow, ResourcesRow};
 use crate::spec::TaskSpec;
@@ -195,6 +197,13 @@ pub enum FromNode {
         /// Another copy, or why there is none.
         found: Result<Location, String>,
     },
+    /// What you own lay on a node that is dead now, and another node keeps it: free it when you do not know it there.
+    Kept {
+        /// What.
+        object: ObjectId,
+        /// Where it lay.
+        at: Location,
+    },
     /// The answer to [`ToNode::CreateObject`](super::ToNode::CreateObject).
     ObjectCreated {
         /// Question number.
@@ -288,6 +297,78 @@ pub enum FromNode {
         /// In the order of their ids, those that are gone too as long as they are remembered.
         rows: Vec<GroupRow>,
     },
+    /// The result of a reduce has a place and grows there; perhaps it is another one in the end.
+    ReducePlaced {
+        /// The result.
+        target: ObjectId,
+        /// Where it grows.
+        at: Location,
+        /// Who reads it should get it while it grows; else only other reduces do.
+        to_readers: bool,
+    },
+    /// The answer to [`ToNode::Reduce`](super::ToNode::Reduce).
+    Reduced {
+        /// The result.
+        target: ObjectId,
+        /// Where it lies, and it is the asker's now; or why there is none.
+        result: Result<Location, String>,
+        /// Which inputs it is made of.
+        used: Vec<u32>,
+    },
+    /// All members of a collective group are there.
+    CollectiveFormed {
+        /// Which group.
+        group: CollectiveId,
+        /// Which member this is for.
+        rank: u32,
+        /// Counts the formings of groups at their home.
+        life: u64,
+        /// Where each rank is, and who.
+        members: Peers,
+    },
+    /// A collective group will never be, or never again.
+    CollectiveBroken {
+        /// Which group.
+        group: CollectiveId,
+        /// Which member this is for.
+        rank: u32,
+        /// Why.
+        trouble: Trouble,
+    },
+    /// A member of a collective group makes no other call.
+    CollectiveLeft {
+        /// Which group.
+        group: CollectiveId,
+        /// Which member this is for.
+        rank: u32,
+        /// Who.
+        member: u32,
+        /// So many it made.
+        calls: u64,
+    },
+    /// The answer to [`ToNode::QueryCollective`](super::ToNode::QueryCollective).
+    CollectiveJoined {
+        /// Question number.
+        request: RequestId,
+        /// The ranks that have come, in order.
+        joined: Vec<u32>,
+    },
+    /// The stage that this process wanted is done.
+    StageDone {
+        /// Which.
+        id: StageId,
+        /// What it made.
+        at: Vec<Location>,
+    },
+    /// The stage that this process wanted has no result.
+    StageFailed {
+        /// Which.
+        id: StageId,
+        /// Why.
+        reason: String,
+        /// The node whose stream broke, if that is why.
+        peer: Option<NodeId>,
+    },
 }
 
 /// First byte of what is passed on from another node: it is on the path of tasks, so it is not postcard.
@@ -298,22 +379,32 @@ impl FromNode {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             FromNode::Relayed { from, bytes } => {
-                out.push(RELAYED);
-                encode_process(*from, out);
+                Self::begin_relayed(*from, out);
                 out.extend_from_slice(bytes);
             }
             other => encode_control(other, out),
         }
     }
 
+    /// Of what is passed on from a process of another node: who said it, and what.
+    pub fn relayed(bytes: &[u8]) -> Option<Result<(ProcessId, &[u8]), Malformed>> {
+        let mut from = Reader::new(bytes.strip_prefix(&[RELAYED])?);
+        Some(decode_process(&mut from).map(|sender| (sender, from.rest())))
+    }
+
+    /// Appends what comes before the message of a process of another node.
+    pub fn begin_relayed(from: ProcessId, out: &mut Vec<u8>) {
+        out.push(RELAYED);
+        encode_process(from, out);
+    }
+
     /// Reads a message.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        if let Some(relayed) = Self::relayed(bytes) {
+            return relayed.map(|(from, bytes)| FromNode::Relayed { from, bytes: bytes.to_vec() });
+        }
         match bytes.first() {
             Some(&CONTROL) => decode_control(&bytes[1..]),
-            Some(&RELAYED) => {
-                let mut from = Reader::new(&bytes[1..]);
-                Ok(FromNode::Relayed { from: decode_process(&mut from)?, bytes: from.rest().to_vec() })
-            }
             Some(_) => Err(Malformed::Unknown("message kind")),
             None => Err(Malformed::Short),
         }

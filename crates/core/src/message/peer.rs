@@ -1,14 +1,16 @@
 //! What a process says to another.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::{CONTROL, decode_control, decode_values, encode_control, encode_values};
 use crate::codec::{Malformed, Reader, Write};
+use crate::collective::Packet;
 use crate::id::{LeaseId, ObjectId, ProcessId, TaskId};
 use crate::spec::{Interned, TaskSpec};
-use crate::value::Value;
+use crate::value::{LONG_BYTES, Value};
 
 /// A process to another process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -134,12 +136,15 @@ pub enum Peer {
         /// Cancel what that task has submitted too.
         recursive: bool,
     },
+    /// A member of a collective group to another.
+    Collective(Box<Packet>),
 }
 
 const RUN: u8 = 1;
 const REPLY: u8 = 2;
 const RUN_AFTER: u8 = 3;
 const ITEM: u8 = 4;
+const COLLECTIVE: u8 = 5;
 
 /// What a message is about, as its first byte tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +155,8 @@ pub enum PeerKind {
     Reply,
     /// [`Peer::Item`]: task, attempt, index.
     Item,
+    /// [`Peer::Collective`].
+    Collective,
     /// Any other.
     Control,
 }
@@ -161,13 +168,27 @@ impl Peer {
             RUN | RUN_AFTER => Some(PeerKind::Run),
             REPLY => Some(PeerKind::Reply),
             ITEM => Some(PeerKind::Item),
+            COLLECTIVE => Some(PeerKind::Collective),
             CONTROL => Some(PeerKind::Control),
             _ => None,
         }
     }
 
+    /// Whether there is much in it: it is worth a look at how long it will be to write it only once.
+    pub fn is_long(&self) -> bool {
+        match self {
+            Peer::Run { spec, resolved, .. } | Peer::RunAfter { spec, resolved, .. } => {
+                spec.payload.len() >= LONG_BYTES || resolved.iter().any(Value::is_long)
+            }
+            Peer::Reply { values, .. } => values.iter().any(Value::is_long),
+            Peer::Item { value, .. } => value.is_long(),
+            Peer::Collective(packet) => packet.bytes.len() >= LONG_BYTES,
+            _ => false,
+        }
+    }
+
     /// Appends the message.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    pub fn encode(&self, out: &mut impl Write) {
         match self {
             Peer::Run { lease, spec, resolved } => {
                 out.u8(RUN);
@@ -196,6 +217,14 @@ impl Peer {
                 out.u32(*attempt);
                 out.u32(*index);
                 value.encode(out);
+            }
+            // Elements are many: they go as they are, behind what postcard makes of the rest.
+            Peer::Collective(packet) => {
+                out.u8(COLLECTIVE);
+                out.u64(packet.bytes.len() as u64);
+                let head = postcard::to_allocvec(packet).expect("a packet is plain data and always encodes");
+                out.raw(&head);
+                out.raw(&packet.bytes);
             }
             other => encode_control(other, out),
         }
@@ -231,6 +260,17 @@ impl Peer {
             ITEM => {
                 let (task, attempt, index) = (TaskId::from_raw(from.u128()?), from.u32()?, from.u32()?);
                 Peer::Item { task, attempt, index, value: Value::decode(&mut from)? }
+            }
+            COLLECTIVE => {
+                let len = from.u64()?;
+                let (mut packet, rest): (Packet, _) =
+                    postcard::take_from_bytes(from.rest()).map_err(|_| Malformed::Unknown("packet of a group"))?;
+                match (rest.len() as u64).cmp(&len) {
+                    Ordering::Less => return Err(Malformed::Short),
+                    Ordering::Greater => return Err(Malformed::Trailing),
+                    Ordering::Equal => packet.bytes = rest.to_vec(),
+                }
+                return Ok(Peer::Collective(Box::new(packet)));
             }
             CONTROL => return decode_control(from.rest()),
             _ => return Err(Malformed::Unknown("message kind")),

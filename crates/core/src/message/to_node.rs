@@ -4,12 +4,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CONTROL, RequestId, decode_control, encode_control};
-use crate::codec::{Malformed, Reader};
+use super::between::RELAY_BYTES;
+use super::{CONTROL, Peer, RequestId, decode_control, encode_control};
+use crate::codec::{Malformed, Reader, Write};
+use crate::collective::CollectiveId;
+use crate::flow::{Op, StageId, StageSpec};
 use crate::id::{ActorId, FunctionKey, GroupId, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::record::Record;
+use crate::reduce::Options;
 use crate::resources::Resources;
 use crate::spec::{GroupStrategy, Interned, Shape, TaskSpec};
+use crate::time::Tick;
 use crate::value::{Location, RefSpec, Value, decode_process, encode_process};
 
 /// A process to its node.
@@ -284,7 +289,100 @@ pub enum ToNode {
         /// Which.
         group: GroupId,
     },
+    /// Reduce objects to one, which will be this put of mine; answered by [`FromNode::Reduced`](super::FromNode::Reduced).
+    Reduce {
+        /// The result.
+        target: ObjectId,
+        /// How two become one.
+        op: Op,
+        /// How many inputs there are.
+        total: u32,
+        /// So many of them are taken, the first that are there.
+        count: u32,
+        /// How it is done.
+        options: Options,
+    },
+    /// Inputs of a reduce that have a place, also another one than I said before.
+    ReduceInputs {
+        /// The result.
+        target: ObjectId,
+        /// Which of its inputs, and where they lie; [`INPUTS_PER_MESSAGE`] at most.
+        inputs: Vec<ReduceInput>,
+        /// More are known and follow at once.
+        more: bool,
+    },
+    /// I do not want the result any more.
+    EndReduce {
+        /// The result.
+        target: ObjectId,
+    },
+    /// I am this member of a collective group. Answered by [`FromNode::CollectiveFormed`](super::FromNode::CollectiveFormed) when
+    /// all are there, or by [`FromNode::CollectiveBroken`](super::FromNode::CollectiveBroken).
+    JoinCollective {
+        /// Which group.
+        group: CollectiveId,
+        /// My rank.
+        rank: u32,
+        /// How many members it has.
+        size: u32,
+        /// Who I am, for people.
+        label: String,
+    },
+    /// I make no other call in this group.
+    LeaveCollective {
+        /// Which group.
+        group: CollectiveId,
+        /// My rank.
+        rank: u32,
+        /// So many I made.
+        calls: u64,
+    },
+    /// Which members of this collective group have come?
+    QueryCollective {
+        /// Question number.
+        request: RequestId,
+        /// Which group.
+        group: CollectiveId,
+    },
+    /// Run this stage for me. Its inputs are mine and go with it. Answered by
+    /// [`FromNode::StageDone`](super::FromNode::StageDone) or [`FromNode::StageFailed`](super::FromNode::StageFailed).
+    RunStage {
+        /// The stage.
+        spec: Box<StageSpec>,
+    },
+    /// I want nothing more of this stage, or hold what it made.
+    EndStage {
+        /// Which.
+        id: StageId,
+        /// Why, for those who wait for it.
+        reason: String,
+    },
+    /// Bring copies of a value to these nodes, whoever will want it there.
+    Broadcast {
+        /// Which object, and who owns it.
+        object: RefSpec,
+        /// Where it lies.
+        at: Location,
+        /// To which nodes.
+        nodes: Vec<NodeId>,
+    },
 }
+
+/// An input of a reduce that has a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReduceInput {
+    /// Its number in the list.
+    pub index: u32,
+    /// What it is.
+    pub object: ObjectId,
+    /// Where it lies.
+    pub at: Location,
+    /// It is a result that is still being made there, and may come to nothing.
+    pub is_growing: bool,
+}
+
+/// So many inputs of a reduce go in one message.
+pub const INPUTS_PER_MESSAGE: usize = 256;
 
 /// One item of the ring from a process to its node: a record, or a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -295,6 +393,8 @@ pub enum NodeBound {
     Request(ToNode),
     /// Something for a process of another node.
     Relay {
+        /// What the message says, for the ledger, before it leaves: a record that would repeat a long message is not written.
+        record: Option<Record>,
         /// For whom.
         to: ProcessId,
         /// What, as [`Peer`](super::Peer) encodes it.
@@ -304,6 +404,7 @@ pub enum NodeBound {
 
 /// First byte of what is to be passed on; records have small numbers of their own.
 const RELAY: u8 = 0x40;
+const RECORDED_RELAY: u8 = 0x41;
 
 impl NodeBound {
     /// Appends a request. Records append themselves ([`Record::encode`]).
@@ -311,10 +412,19 @@ impl NodeBound {
         encode_control(request, out);
     }
 
-    /// Appends a message for a process of another node, as [`Peer`](super::Peer) encodes it.
-    pub fn encode_relay(to: ProcessId, message: &[u8], out: &mut Vec<u8>) {
-        out.push(RELAY);
+    /// Begins a message for a process of another node: what follows is as [`Peer`] encodes it. With a time, it is a record of
+    /// then as well ([`Record::is_said_by`]).
+    pub fn begin_relay(to: ProcessId, recorded: Option<Tick>, out: &mut impl Write) {
+        out.u8(if recorded.is_some() { RECORDED_RELAY } else { RELAY });
         encode_process(to, out);
+        if let Some(at) = recorded {
+            out.u64(at.0);
+        }
+    }
+
+    /// Appends a message for a process of another node.
+    pub fn encode_relay(to: ProcessId, message: &[u8], out: &mut Vec<u8>) {
+        Self::begin_relay(to, None, out);
         out.extend_from_slice(message);
     }
 
@@ -327,9 +437,16 @@ impl NodeBound {
     pub fn decode_with(bytes: &[u8], interned: &mut Interned) -> Result<Self, Malformed> {
         match bytes.first() {
             Some(&CONTROL) => Ok(NodeBound::Request(decode_control(&bytes[1..])?)),
-            Some(&RELAY) => {
+            Some(&kind @ (RELAY | RECORDED_RELAY)) => {
                 let mut from = Reader::new(&bytes[1..]);
-                Ok(NodeBound::Relay { to: decode_process(&mut from)?, bytes: from.rest().to_vec() })
+                let to = decode_process(&mut from)?;
+                let recorded = if kind == RECORDED_RELAY { Some(Tick(from.u64()?)) } else { None };
+                let message = from.rest();
+                let record =
+                    recorded.map(|at| Record::said_by(Peer::decode_with(message, interned)?, at)).transpose()?;
+                let mut bytes = Vec::with_capacity(message.len() + RELAY_BYTES);
+                bytes.extend_from_slice(message);
+                Ok(NodeBound::Relay { record, to, bytes })
             }
             Some(_) => Ok(NodeBound::Record(Record::decode_with(bytes, interned)?)),
             None => Err(Malformed::Short),

@@ -12,15 +12,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::contents::Held;
 use super::copies::{Copies, Lodger};
+use super::delays::Delays;
+use super::directory::Directory;
 use super::draining::Draining;
 use super::guests::Guests;
 use super::hosting::Names;
 use super::passing::Passing;
 use super::{Effect, Node, send};
+use crate::collective::Trouble;
 use crate::failure::{Death, Failure};
 use crate::id::{ActorId, NodeId, ProcessId};
 use crate::ledger::tables::TaskState;
-use crate::message::{Between, FromNode, ToNode};
+use crate::message::{Between, CopyWish, FromNode, ToNode};
 use crate::record::Record;
 use crate::resources::Resources;
 use crate::schedule::{Average, Load};
@@ -36,6 +39,9 @@ pub(super) struct Cluster {
     pub(super) guests: Guests,
     pub(super) passing: Passing,
     pub(super) copies: Copies,
+    pub(super) directory: Directory,
+    /// Copies that we want and for which another node is to name a sender, by our number.
+    pub(super) wishes: BTreeMap<u64, CopyWish>,
     /// What lies in our store and belongs to processes of other nodes, and which, by entry and use.
     pub(super) lodged: BTreeMap<(u32, u32), Lodger>,
     /// What we fetch for nodes that are being drained, by its place there.
@@ -54,6 +60,8 @@ pub(super) struct Cluster {
     pub(super) task_us: Average,
     /// Bytes per second that come in from other nodes.
     pub(super) bandwidth: Average,
+    /// How long messages take to other nodes.
+    pub(super) delays: Delays,
     /// What is left of the arena, when anything was fetched.
     pub(super) arena_free_bytes: Option<u64>,
     /// This node takes nothing more and will leave.
@@ -69,6 +77,8 @@ pub struct Abroad {
     pub wishes: usize,
     /// Objects of our processes of which other nodes have copies.
     pub copies: usize,
+    /// Objects of our processes that are on their way to other nodes, and copies that we want.
+    pub moving: usize,
     /// Deaths of other nodes' processes that our own have not settled.
     pub deaths: usize,
 }
@@ -80,6 +90,7 @@ impl Node {
             guests: self.cluster.guests.len(),
             wishes: self.cluster.passing.len(),
             copies: self.cluster.copies.len(),
+            moving: self.cluster.directory.len() + self.cluster.wishes.len(),
             deaths: self.cluster.settling.len() + self.cluster.flushing.len(),
         }
     }
@@ -147,6 +158,9 @@ impl Node {
             ToNode::FindActor { .. } | ToNode::QueryNames { .. } => NodeId::HEAD,
             ToNode::Lookup { function, .. } if !self.code.contains_key(function) => NodeId::HEAD,
             ToNode::CreateActor { spec, .. } if super::hosting::is_detached(spec) => NodeId::HEAD,
+            ToNode::JoinCollective { group, .. }
+            | ToNode::LeaveCollective { group, .. }
+            | ToNode::QueryCollective { group, .. } => group.home,
             _ => me,
         };
         (node != me).then_some(node)
@@ -196,6 +210,13 @@ impl Node {
             ToNode::QueryNames { request } => FromNode::Names { request: *request, names: Vec::new() },
             ToNode::Lookup { request, function } => {
                 FromNode::Code { request: *request, function: *function, code: None }
+            }
+            ToNode::JoinCollective { group, rank, .. } => {
+                let text = format!("{node} is gone, where the members of {group} find each other; make another group");
+                FromNode::CollectiveBroken { group: *group, rank: *rank, trouble: Trouble::NotMember(text) }
+            }
+            ToNode::QueryCollective { request, .. } => {
+                FromNode::CollectiveJoined { request: *request, joined: Vec::new() }
             }
             _ => return,
         };
@@ -255,13 +276,13 @@ impl Node {
             Between::NameGiven { actor, holder } => self.name_given(actor, holder, now, effects),
             Between::DropName { name, actor } => self.cluster.names.drop_foreign(&name, actor),
             Between::CopyMade { of, at } => self.copy_made(from, of, at, effects),
-            Between::CopyDropped { of } => self.cluster.copies.dropped(of, from),
+            Between::CopyDropped { of } => self.copy_dropped(from, of, effects),
             Between::Promote { at } => self.promoted(at, effects),
             Between::Idle { node, load } => self.idles(from, node, *load, now, effects),
             Between::Free { at } => effects.push(Effect::FreeStored(at)),
             Between::Take { object, at } => self.take_over(from, object, at, effects),
             Between::NotTaken { at } => self.not_taken(from, at),
-            Between::Moved { of, at } => self.moved(from, of, at, effects),
+            Between::Moved { object, of, at } => self.moved(from, object, of, at, effects),
             Between::Kept { of, by } => self.kept(of, by),
             Between::Seek { process, request, object, at } => {
                 let found = self.copy_of(at, effects);
@@ -271,6 +292,14 @@ impl Node {
             Between::Sought { process, request, object, found } => {
                 self.sought(process, request, object, found, effects);
             }
+            Between::WantCopy(wish) => self.assign_sender(from, wish, effects),
+            Between::CopyFrom { number, from: sender } => self.sender_assigned(from, number, sender, effects),
+            Between::Prefetch { object, of } => self.prefetch(object, of, effects),
+            Between::RunStage(spec) => self.run_stage(from, *spec, effects),
+            Between::EndStage { id, reason } => self.end_stage(from, id, reason, effects),
+            Between::Ping { at } => effects.push(Effect::Tell { node: from, message: Between::Pong { at } }),
+            Between::Pong { at } => self.cluster.delays.heard(from, at, now),
+            Between::StageFailed { id, reason, peer } => self.stage_of_reduce_failed(id, reason, peer, now, effects),
             // Addressed to the controller, which is another machine, or to the shell.
             Between::Controller(_)
             | Between::Leaving { .. }
@@ -351,6 +380,7 @@ impl Node {
             send(*process, FromNode::ProcessDied(Box::new(death.clone())), effects);
         }
         self.remember(&death);
+        self.members_died(|process| process == dead, &death.in_words(), effects);
         self.forget_foreign(|process| process == dead, now, effects);
         let here = self.live.local().clone();
         if here.is_empty() {
@@ -436,12 +466,16 @@ impl Node {
         for process in self.live.local() {
             send(*process, FromNode::NodeDied { node, reason: reason.to_owned() }, effects);
         }
+        self.ask_for_what_was_kept(node, effects);
         self.lose_bundles_of(node);
+        self.members_died(|process| process.node == node, &format!("{node} {reason}"), effects);
         self.forget_foreign(|process| process.node == node, now, effects);
         self.cluster.guests.forget_node(node);
         self.free_lodged(node, effects);
+        self.reduces_lose_node(node, now, effects);
         self.cluster.passing.forget_node(node);
         self.cluster.copies.forget_node(node);
+        self.copier_died(node, effects);
         self.taker_died(node);
         self.cluster.held.forget_node(node);
         self.cluster.settling.retain(|dead, _| dead.node != node);

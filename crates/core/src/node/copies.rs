@@ -1,7 +1,8 @@
 //! The directory of copies: which other nodes have what our processes own.
 //!
 //! An object is known by the place that its owner knows. When the node of that place dies, one of the copies takes its place
-//! and is kept like a first one from then on.
+//! and is kept like a first one from then on. Whoever asks later may know any of its places: they are names of one thing, and
+//! its copies are found, and freed, by all of them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,7 +23,7 @@ pub(super) struct Lodger {
 }
 
 /// A place without what may change while it is the same.
-type Key = (NodeId, u32, u32);
+pub(super) type Key = (NodeId, u32, u32);
 
 pub(super) fn key(at: Location) -> Key {
     (at.node, at.entry, at.generation)
@@ -32,24 +33,49 @@ pub(super) fn key(at: Location) -> Key {
 /// an extra one that nobody asks for, and the first to be dropped when its node needs room.
 const FREED_MAX: usize = 4_096;
 
-/// Copies by the place that the owner knows.
+/// Where a copy is the first one now, instead of the place that was lost with its node.
+struct Moved {
+    at: Location,
+    /// Where it was in between, and is: its other names.
+    names: Vec<Key>,
+}
+
+/// Copies by the place that the owner knew first.
 #[derive(Default)]
 pub(super) struct Copies {
     known: BTreeMap<Key, BTreeMap<NodeId, Location>>,
-    /// Where a copy is a first one now, by the place that was lost with its node.
-    moved: BTreeMap<Key, Location>,
+    moved: BTreeMap<Key, Moved>,
+    /// The first place of what was moved, by all the others.
+    named: BTreeMap<Key, Key>,
+    /// What was brought from a node while that was being drained: it may be dead before the owner hears of the value.
+    brought: BTreeMap<Key, (RefSpec, Location)>,
     freed: BTreeSet<Key>,
     freed_in_order: VecDeque<Key>,
 }
 
 impl Copies {
+    fn first_name(&self, of: Location) -> Key {
+        self.named.get(&key(of)).copied().unwrap_or(key(of))
+    }
+
     pub(super) fn dropped(&mut self, of: Location, node: NodeId) {
-        if let Some(copies) = self.known.get_mut(&key(of)) {
+        let name = self.first_name(of);
+        if let Some(copies) = self.known.get_mut(&name) {
             copies.remove(&node);
             if copies.is_empty() {
-                self.known.remove(&key(of));
+                self.known.remove(&name);
             }
         }
+    }
+
+    /// The copy of that node is the first one from now on.
+    fn promote(&mut self, of: Location, at: Location) {
+        self.dropped(of, at.node);
+        let name = self.first_name(of);
+        let moved = self.moved.entry(name).or_insert(Moved { at, names: Vec::new() });
+        moved.at = at;
+        moved.names.push(key(at));
+        self.named.insert(key(at), name);
     }
 
     pub(super) fn forget_node(&mut self, node: NodeId) {
@@ -59,9 +85,27 @@ impl Copies {
         });
     }
 
-    fn note_freed(&mut self, of: Location) {
-        if self.freed.insert(key(of)) {
-            self.freed_in_order.push_back(key(of));
+    /// All copies of what has this place for one of its names.
+    fn take_all(&mut self, of: Location) -> Vec<Location> {
+        let name = self.first_name(of);
+        let mut all: Vec<Location> = self.known.remove(&name).unwrap_or_default().into_values().collect();
+        if let Some(moved) = self.moved.remove(&name) {
+            for other in moved.names {
+                self.named.remove(&other);
+                self.brought.remove(&other);
+                self.note_freed(other);
+            }
+            all.push(moved.at);
+        }
+        self.brought.remove(&name);
+        self.note_freed(name);
+        all.retain(|at| key(*at) != key(of));
+        all
+    }
+
+    fn note_freed(&mut self, of: Key) {
+        if self.freed.insert(of) {
+            self.freed_in_order.push_back(of);
             if self.freed_in_order.len() > FREED_MAX
                 && let Some(oldest) = self.freed_in_order.pop_front()
             {
@@ -72,8 +116,17 @@ impl Copies {
 
     /// Who has what an owner knows at this place.
     pub(super) fn nodes_with(&self, of: Location) -> Vec<NodeId> {
-        let copies = self.known.get(&key(of)).into_iter().flat_map(|copies| copies.keys().copied());
-        std::iter::once(of.node).chain(copies.filter(|node| *node != of.node)).collect()
+        std::iter::once(of.node).chain(self.of(of).map(|(node, _)| node).filter(|node| *node != of.node)).collect()
+    }
+
+    /// The copies of what an owner knows at this place.
+    pub(super) fn of(&self, of: Location) -> impl Iterator<Item = (NodeId, Location)> + '_ {
+        self.known.get(&self.first_name(of)).into_iter().flatten().map(|(node, at)| (*node, *at))
+    }
+
+    /// Whether it was freed lately.
+    pub(super) fn was_freed(&self, of: Location) -> bool {
+        self.freed.contains(&key(of))
     }
 
     /// How many objects have any.
@@ -92,7 +145,7 @@ impl Node {
         }
         match at {
             Some(at) if owner.node == me => self.copy_made(me, of, at, effects),
-            None if owner.node == me => self.cluster.copies.dropped(of, me),
+            None if owner.node == me => self.copy_dropped(me, of, effects),
             // Nobody asks for it any more: its owner's node died while the copy was made.
             Some(at) if !self.live.has_node(owner.node) => effects.push(Effect::FreeStored(at)),
             Some(at) => {
@@ -114,7 +167,22 @@ impl Node {
             effects.push(Effect::FreeStored(at));
             return;
         }
-        self.cluster.copies.known.entry(key(of)).or_default().insert(from, at);
+        // It may have begun before another copy became the first one.
+        let of = self.moved_to(of).unwrap_or(of);
+        if key(of) != key(at) {
+            let name = self.cluster.copies.first_name(of);
+            let earlier = self.cluster.copies.known.entry(name).or_default().insert(from, at);
+            // One that was made by another of its names.
+            effects.extend(earlier.filter(|earlier| key(*earlier) != key(at)).map(Effect::FreeStored));
+        }
+        self.with_directory(effects, |directory, answers| directory.made(of, from, at, answers));
+    }
+
+    /// A node has no copy any more, or could not make one.
+    pub(super) fn copy_dropped(&mut self, from: NodeId, of: Location, effects: &mut Vec<Effect>) {
+        let of = self.moved_to(of).unwrap_or(of);
+        self.cluster.copies.dropped(of, from);
+        self.with_directory(effects, |directory, answers| directory.dropped(of, from, answers));
     }
 
     /// Whatever was decided to be freed goes with its copies.
@@ -134,14 +202,11 @@ impl Node {
 
     /// Nobody can ask for what lies there: copies go with it.
     pub(super) fn free_copies(&mut self, of: Location, effects: &mut Vec<Effect>) {
-        let copies = self.cluster.copies.known.remove(&key(of)).unwrap_or_default();
-        effects.extend(copies.into_values().map(Effect::FreeStored));
-        self.cluster.copies.note_freed(of);
-        self.cluster.copies.moved.retain(|_, at| key(*at) != key(of));
-        if let Some(at) = self.cluster.copies.moved.remove(&key(of)) {
+        for at in self.cluster.copies.take_all(of) {
             effects.push(Effect::FreeStored(at));
-            self.free_copies(at, effects);
+            self.with_directory(effects, |directory, answers| directory.freed(at, answers));
         }
+        self.with_directory(effects, |directory, answers| directory.freed(of, answers));
     }
 
     /// What lay there is gone with its node: another copy, if there is one, takes its place.
@@ -155,13 +220,11 @@ impl Node {
         if let Some(at) = self.moved_to(of) {
             return Ok(at);
         }
-        let mut copies = self.cluster.copies.known.remove(&key(of)).unwrap_or_default();
-        match copies.pop_first() {
+        let copy = self.cluster.copies.of(of).next();
+        match copy {
             Some((node, at)) => {
-                if !copies.is_empty() {
-                    self.cluster.copies.known.insert(key(at), copies);
-                }
-                self.cluster.copies.moved.insert(key(of), at);
+                self.cluster.copies.promote(of, at);
+                self.with_directory(effects, |directory, answers| directory.moved(of, at, answers));
                 if node == self.config.id {
                     self.promoted(at, effects);
                 } else {
@@ -173,17 +236,11 @@ impl Node {
         }
     }
 
-    /// Where that was brought which lay there, from node to node if need be.
-    fn moved_to(&self, of: Location) -> Option<Location> {
-        let mut at = *self.cluster.copies.moved.get(&key(of))?;
-        // No longer than the table, should nodes of another kind of mind send circles.
-        for _ in 0..self.cluster.copies.moved.len() {
-            if at.node == self.config.id || self.live.has_node(at.node) {
-                return Some(at);
-            }
-            at = *self.cluster.copies.moved.get(&key(at))?;
-        }
-        None
+    /// Where that was brought which lay there.
+    pub(super) fn moved_to(&self, of: Location) -> Option<Location> {
+        let copies = &self.cluster.copies;
+        let at = copies.moved.get(&copies.first_name(of))?.at;
+        (at.node == self.config.id || self.live.has_node(at.node)).then_some(at)
     }
 
     /// What is here as a copy is the one that its owner knows from now on.
@@ -195,16 +252,26 @@ impl Node {
     }
 
     /// Another node keeps what lay with one that is being drained, and one of our processes owns.
-    pub(super) fn moved(&mut self, from: NodeId, of: Location, at: Location, effects: &mut Vec<Effect>) {
+    pub(super) fn moved(
+        &mut self,
+        from: NodeId,
+        object: RefSpec,
+        of: Location,
+        at: Location,
+        effects: &mut Vec<Effect>,
+    ) {
         if at.node != from {
             return;
         }
-        let earlier = self.moved_to(of);
+        let earlier = self.moved_to(of).filter(|earlier| key(*earlier) != key(of));
         let needed = earlier.is_none() && !self.cluster.copies.freed.contains(&key(of));
         if needed {
-            // It goes with the first one now, and not as one of its copies.
-            self.cluster.copies.dropped(of, from);
-            self.cluster.copies.moved.insert(key(of), at);
+            self.cluster.copies.promote(of, at);
+            self.cluster.copies.brought.insert(key(of), (object, of));
+            self.with_directory(effects, |directory, answers| directory.moved(of, at, answers));
+            if !self.live.has_node(of.node) {
+                self.ask_for_what_was_kept(of.node, effects);
+            }
         } else if earlier.is_none_or(|earlier| key(earlier) != key(at)) {
             effects.push(Effect::FreeStored(at));
         }
@@ -213,6 +280,18 @@ impl Node {
             self.kept(of, by);
         } else {
             effects.push(Effect::Tell { node: of.node, message: Between::Kept { of, by } });
+        }
+    }
+
+    /// A node is dead whose objects were brought elsewhere before: owners that have not heard of theirs free them.
+    pub(super) fn ask_for_what_was_kept(&mut self, node: NodeId, effects: &mut Vec<Effect>) {
+        let copies = &mut self.cluster.copies;
+        let there = copies.brought.extract_if((node, 0, 0)..=(node, u32::MAX, u32::MAX), |_, _| true);
+        for (_, (object, at)) in there {
+            // What was brought a second time is known by its first place.
+            if !copies.named.contains_key(&key(at)) && self.live.contains(&object.owner) {
+                send(object.owner, FromNode::Kept { object: object.object, at }, effects);
+            }
         }
     }
 

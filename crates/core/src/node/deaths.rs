@@ -45,6 +45,7 @@ impl Node {
         self.speak_for(dead, now, effects);
         let greeted = self.live.remove(&dead);
         if greeted {
+            self.members_died(|process| process == dead, &death.in_words(), effects);
             self.tell_all(&death, effects);
         } else {
             if worker.ended.is_none() {

@@ -250,9 +250,9 @@ impl Node {
         }
         self.promoted(at, effects);
         if owner == me {
-            self.moved(me, of, at, effects);
+            self.moved(me, object, of, at, effects);
         } else {
-            effects.push(Effect::Tell { node: owner, message: Between::Moved { of, at } });
+            effects.push(Effect::Tell { node: owner, message: Between::Moved { object, of, at } });
         }
     }
 

@@ -77,7 +77,7 @@ fn subject(bytes: &[u8]) -> Subject {
             Ok(Peer::Returned { tasks, .. }) => Ok(Subject::Returned(tasks)),
             _ => Ok(Subject::Other),
         },
-        None => Ok(Subject::Other),
+        Some(crate::message::PeerKind::Collective) | None => Ok(Subject::Other),
     };
     read.unwrap_or(Subject::Other)
 }

@@ -230,6 +230,7 @@ impl Node {
         self.end_job(id, &reason, now, effects);
         self.forget_wishes(dead, now);
         self.live.remove(&dead);
+        self.members_died(|process| process == dead, &death.in_words(), effects);
         self.tell_all(&death, effects);
         self.forget_asker(|process| process == dead, effects);
         self.settle_death(dead, now, effects);

@@ -476,7 +476,14 @@ impl Node {
         // A record may have let go of what kept a process from making room.
         let room = (!self.room_makers(false).is_empty()).then_some(Tick(0));
         let pressure = self.pressure.deadline();
-        workers.chain(retry).chain(reclaim).chain(room).chain(self.cluster_deadline()).chain(pressure).min()
+        workers
+            .chain(retry)
+            .chain(reclaim)
+            .chain(room)
+            .chain(self.cluster_deadline())
+            .chain(pressure)
+            .chain(self.reduces_deadline())
+            .min()
     }
 }
 

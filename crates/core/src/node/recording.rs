@@ -21,6 +21,9 @@ impl Node {
             }
             self.note_duration(&record);
         }
+        if let Record::Put { object, .. } = &record {
+            self.reduce_recorded(*object);
+        }
         // The hot path: while nobody has died, nobody is told about records.
         let quiet = self.adopters.is_empty()
             && self.resolving.is_empty()

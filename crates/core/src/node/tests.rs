@@ -4,6 +4,8 @@
 
 mod actors;
 mod bundles;
+mod collectives;
+mod copying;
 mod deaths;
 mod draining;
 mod environments;
@@ -17,6 +19,7 @@ mod overview;
 mod passing;
 mod pool;
 mod pressure;
+mod reduces;
 
 use std::sync::Arc;
 

@@ -29,7 +29,9 @@ impl Owner {
             }
             return;
         }
-        self.cancel_task(object.task(), how, now, effects);
+        if !self.cancel_reduce(object, now, effects) {
+            self.cancel_task(object.task(), how, now, effects);
+        }
     }
 
     fn cancel_task(&mut self, task: TaskId, how: Cancel, now: Tick, effects: &mut Vec<Effect>) {

@@ -67,15 +67,41 @@ impl Owner {
         let there = |value: &Value| matches!(value.body, Body::Stored(at) if at.node == node);
         let stored = self.objects.sorted_keys_where(|_, entry| entry.value.as_ref().is_some_and(there));
         for object in stored {
-            let home = self.objects.get(&object).and_then(|entry| entry.owner).map_or(self.me.node, |owner| owner.node);
-            if let Some(Value { body: Body::Stored(at), .. }) = self.value(&object) {
-                effects.push(Effect::Node(ToNode::FindCopy { object, at: *at, home }));
-            }
+            self.seek_copy(object, effects);
+        }
+    }
+
+    fn seek_copy(&self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let home = self.objects.get(&object).and_then(|entry| entry.owner).map_or(self.me.node, |owner| owner.node);
+        if let Some(Value { body: Body::Stored(at), .. }) = self.value(&object) {
+            effects.push(Effect::Node(ToNode::FindCopy { object, at: *at, home }));
+        }
+    }
+
+    /// A value that came after the death of the node where it lies may have another copy too.
+    pub(super) fn seek_late_copy(&self, object: ObjectId, at: Location, effects: &mut Vec<Effect>) {
+        if self.departed.has_node(at.node) {
+            self.seek_copy(object, effects);
+        }
+    }
+
+    /// A node that was drained had this brought elsewhere, and is dead. When it died before we heard of the value, the task
+    /// runs again and makes another: nobody would ever ask for the one that was brought.
+    pub(super) fn free_unless_known(&self, object: ObjectId, at: Location, effects: &mut Vec<Effect>) {
+        let there = |value: &Value| matches!(&value.body, Body::Stored(there) if there.is_same_as(&at));
+        if !self.value(&object).is_some_and(there) {
+            effects.push(Effect::Node(ToNode::FreeObject { at }));
         }
     }
 
     /// The node's answer: another copy, or none.
-    pub(super) fn copy_found(&mut self, object: ObjectId, found: Result<Location, String>) {
+    pub(super) fn copy_found(
+        &mut self,
+        object: ObjectId,
+        found: Result<Location, String>,
+        now: Tick,
+        effects: &mut Vec<Effect>,
+    ) {
         let departed = &self.departed;
         let Some(value) = self.objects.get_mut(&object).and_then(|entry| entry.value.as_mut()) else { return };
         // A second copy may have been lost since; the answer about that is on its way.
@@ -89,6 +115,7 @@ impl Owner {
                     Body::Failed(Arc::new(Failure::ObjectLost { object, reason }))
                 }
             };
+            self.reduces_hear(object, now, effects);
         }
     }
 }

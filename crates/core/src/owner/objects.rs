@@ -16,7 +16,7 @@
 
 use std::sync::Arc;
 
-use super::{Effect, ObjectEntry, Owner};
+use super::{Effect, ObjectEntry, Others, Owner};
 use crate::failure::Failure;
 use crate::id::{NodeId, ObjectId, ProcessId};
 use crate::message::{Peer, ToNode};
@@ -338,7 +338,7 @@ impl Owner {
             if entry.is_used() {
                 continue;
             }
-            if pending {
+            if pending && !self.abandon_reduce(object, effects, &mut work) {
                 self.unused_in_stream(object, &mut work);
                 continue;
             }
@@ -356,9 +356,10 @@ impl Owner {
 
     fn forget(&mut self, object: ObjectId, entry: &ObjectEntry, effects: &mut Vec<Effect>) {
         let Some(owner) = entry.owner else {
-            if entry.unmade {
+            if entry.unmade || entry.value.is_none() {
                 return;
             }
+            self.reduces.forget(object);
             effects.push(Effect::Record(Record::Freed { object }));
             if let Some(Value { body: Body::Stored(at), .. }) = &entry.value {
                 Self::free_stored(*at, effects);
@@ -407,7 +408,10 @@ impl Owner {
         };
         match entry.value.clone() {
             Some(value) => self.send_value(peer, object, value, effects),
-            None => entry.others().resolvers.push(peer),
+            None => {
+                entry.others().resolvers.push(peer);
+                self.resolver_reads_early(object, peer, effects);
+            }
         }
     }
 
@@ -448,9 +452,12 @@ impl Owner {
             return;
         }
         let Some(entry) = self.objects.get_mut(&object) else { return };
-        let (dependents, resolvers) = match &mut entry.others {
-            Some(others) => (std::mem::take(&mut others.dependents), std::mem::take(&mut others.resolvers)),
-            None => (Vec::new(), Vec::new()),
+        let (dependents, resolvers, reduces) = match &mut entry.others {
+            Some(others) => {
+                let Others { dependents, resolvers, reduces, .. } = &mut **others;
+                (std::mem::take(dependents), std::mem::take(resolvers), std::mem::take(reduces))
+            }
+            None => (Vec::new(), Vec::new(), Vec::new()),
         };
         if std::mem::take(&mut entry.watched) {
             effects.push(Effect::Ready(object));
@@ -465,6 +472,9 @@ impl Owner {
         }
         for task in dependents {
             self.dependency_ready(task, now, effects);
+        }
+        for target in reduces {
+            self.reduce_input_ready(target, object, now, effects);
         }
         if !self.streams.is_empty() {
             self.end_stream(object, now, effects);

@@ -129,6 +129,7 @@ impl Owner {
                 missing += 1;
                 entry.others().dependents.push(spec.id);
                 self.ask_owner(dependency.object, effects);
+                self.dependent_reads_early(dependency.object, &spec.kind, effects);
             }
         }
         missing

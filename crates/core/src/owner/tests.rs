@@ -10,6 +10,7 @@ mod forward;
 mod groups;
 mod leases;
 mod objects;
+mod reduces;
 mod streams;
 mod tasks;
 

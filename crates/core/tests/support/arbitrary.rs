@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bireme_core::collective::{ArrayKind, Call, CollectiveId, Kind, Packet, Trouble, Word};
 use bireme_core::failure::{Death, DeathCause, Failure};
+use bireme_core::flow::Op;
 use bireme_core::id::{ActorId, FunctionKey, GroupId, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
 use bireme_core::ledger::snapshot::{GroupRow, GroupStage, NodeRow, ResourcesRow};
-use bireme_core::message::{Adoption, FromNode, Peer, ToNode};
+use bireme_core::message::{Adoption, FromNode, Peer, ReduceInput, ToNode};
 use bireme_core::record::Record;
 use bireme_core::resources::{Amount, Resources};
 use bireme_core::spec::{ActorOptions, GroupStrategy, Strategy, TaskKind, TaskOptions, TaskSpec};
@@ -118,7 +120,8 @@ impl Draw {
     fn failure(&mut self) -> Failure {
         let task = self.task_id();
         let (name, message) = (self.text(), self.text());
-        match self.below(16) {
+        match self.below(17) {
+            16 => Failure::Reduce { object: self.object(), reason: message },
             14 => Failure::GroupUnplaceable { group: GroupId(task), reason: message },
             15 => Failure::GroupRemoved { group: GroupId(task), reason: message },
             12 => Failure::NameTaken { name, holder: ActorId(task) },
@@ -250,7 +253,8 @@ impl Draw {
 
     pub fn peer(&mut self) -> Peer {
         let (lease, task, object) = (LeaseId(self.number()), self.task_id(), self.object());
-        match self.below(15) {
+        match self.below(16) {
+            15 => Peer::Collective(Box::new(self.packet())),
             14 => Peer::Closing { lease },
             13 => Peer::Item { task, attempt: self.small(), index: self.small(), value: self.value() },
             12 => Peer::Taken { task, items: self.small() },
@@ -275,11 +279,40 @@ impl Draw {
         }
     }
 
+    fn packet(&mut self) -> Packet {
+        let group = CollectiveId { home: NodeId(self.small()), name: self.task_id() };
+        let array = ArrayKind { dtype: 11, shape: self.list(3, Self::number) };
+        let call = Call { kind: Kind::AllReduce, op: Some(Op::Sum), root: None, array: Some(array) };
+        let number = self.number();
+        let word = match self.below(4) {
+            0 => Word::Part { number, call },
+            1 => Word::Note { number, call },
+            2 => Word::Sent { tag: self.small(), number, call, streamed: self.flag() },
+            _ => Word::Failed { number, trouble: Trouble::Misuse("no".into()) },
+        };
+        Packet { group, life: self.number(), from: self.small(), to: self.small(), word, bytes: self.bytes() }
+    }
+
     pub fn request(&mut self) -> ToNode {
         let (lease, request, object) = (LeaseId(self.number()), self.number(), self.object());
         let (task, process) = (self.task_id(), self.process());
         let actor = ActorId(task);
-        match self.below(36) {
+        match self.below(39) {
+            36 => ToNode::Reduce {
+                target: object,
+                op: bireme_core::flow::Op::Mean,
+                total: self.small(),
+                count: self.small(),
+                options: bireme_core::reduce::Options::default(),
+            },
+            37 => {
+                let inputs = self.list(3, |draw| {
+                    let (index, object, at) = (draw.small(), draw.object(), draw.location());
+                    ReduceInput { index, object, at, is_growing: draw.flag() }
+                });
+                ToNode::ReduceInputs { target: object, inputs, more: self.flag() }
+            }
+            38 => ToNode::EndReduce { target: object },
             30 => ToNode::QueryNodes { request },
             31 => ToNode::CreateGroup {
                 group: self.group(),
@@ -334,7 +367,12 @@ impl Draw {
         let (lease, request, pool) = (LeaseId(self.number()), self.number(), self.small());
         let (actor, process, object) = (ActorId(self.task_id()), self.process(), self.object());
         let (reason, incarnation) = (self.text(), self.small());
-        match self.below(27) {
+        match self.below(29) {
+            28 => FromNode::ReducePlaced { target: object, at: self.location(), to_readers: self.flag() },
+            27 => {
+                let result = if self.flag() { Ok(self.location()) } else { Err(reason) };
+                FromNode::Reduced { target: object, result, used: self.list(3, Self::small) }
+            }
             22 => FromNode::Nodes { request, rows: self.list(3, Self::node_row) },
             23 => FromNode::Refused { pool, failure: Box::new(self.failure()) },
             24 => {

@@ -193,15 +193,40 @@ fn what_moved_is_found_by_its_first_place_and_freed_with_it() {
         f.step(Event::NodeJoined { node, total: cpus(2.0) });
     }
     let (of, at) = (place(ME, 5), place(OTHER, 8));
-    let kept = Effect::Tell { node: ME, message: Between::Kept { of, by: Some(OTHER) } };
-    assert_eq!(heard(&mut f, OTHER, Between::Moved { of, at }), [kept]);
-    f.step(Event::NodeDied { node: ME, reason: "it was drained".into() });
     let object = RefSpec { object: ObjectId::result(plain(root(driver), 1).id, 0), owner: driver };
+    let kept = Effect::Tell { node: ME, message: Between::Kept { of, by: Some(OTHER) } };
+    assert_eq!(heard(&mut f, OTHER, Between::Moved { object, of, at }), [kept]);
+    let effects = f.step(Event::NodeDied { node: ME, reason: "it was drained".into() });
+    let kept = FromNode::Kept { object: object.object, at: of };
+    assert!(effects.contains(&to(driver, kept)), "its owner may not have heard of it: {effects:?}");
     let effects = f.ask(driver, ToNode::Fetch { request: 3, object, at: of });
     let fetch = ToNode::Fetch { request: 3, object, at };
     assert_eq!(effects, [Effect::Store { process: driver, request: fetch }]);
     let effects = f.ask(driver, ToNode::FreeObject { at: of });
     assert!(effects.contains(&Effect::Tell { node: OTHER, message: Between::Free { at } }), "{effects:?}");
+}
+
+#[test]
+fn copies_of_what_moved_are_found_when_its_new_place_is_lost_and_freed_with_it() {
+    let mut f = Fixture::with(NodeConfig { id: HEAD, prestart: 0, ..NodeConfig::for_machine(cpus(1.0)) });
+    let (driver, reader) = (ProcessId::first_driver(HEAD), NodeId(9));
+    for node in [ME, OTHER, reader] {
+        f.step(Event::NodeJoined { node, total: cpus(2.0) });
+    }
+    let object = RefSpec { object: ObjectId::result(plain(root(driver), 1).id, 0), owner: driver };
+    let (of, at, copy, second) = (place(ME, 5), place(OTHER, 8), place(reader, 1), place(reader, 2));
+    heard(&mut f, reader, Between::CopyMade { of, at: copy });
+    heard(&mut f, OTHER, Between::Moved { object, of, at });
+    let freed = |at: Location| Effect::Tell { node: at.node, message: Between::Free { at } };
+    assert_eq!(heard(&mut f, reader, Between::CopyMade { of: at, at: second }), [freed(copy)], "one is enough");
+    for node in [OTHER, ME] {
+        f.step(Event::NodeDied { node, reason: "was silent".into() });
+    }
+    let found = FromNode::CopyFound { object: object.object, found: Ok(second) };
+    let effects = f.ask(driver, ToNode::FindCopy { object: object.object, at: of, home: HEAD });
+    assert!(effects.contains(&to(driver, found)), "{effects:?}");
+    let effects = f.ask(driver, ToNode::FreeObject { at: of });
+    assert!(effects.contains(&freed(second)), "{effects:?}");
 }
 
 #[test]
@@ -211,7 +236,7 @@ fn a_node_takes_what_another_that_is_drained_has_and_tells_the_owners_node() {
     let (of, at) = (place(OTHER, 4), place(ME, 9));
     assert_eq!(heard(&mut f, OTHER, Between::Take { object, at: of }), [Effect::Bring { object, at: of }]);
     let effects = f.step(Event::Copied { object, of, at: Some(at) });
-    let moved = Effect::Tell { node: HEAD, message: Between::Moved { of, at } };
+    let moved = Effect::Tell { node: HEAD, message: Between::Moved { object, of, at } };
     assert_eq!(effects, [Effect::Promote(at), moved]);
     heard(&mut f, OTHER, Between::Take { object, at: place(OTHER, 6) });
     let refused = Effect::Tell { node: OTHER, message: Between::NotTaken { at: place(OTHER, 6) } };

@@ -222,3 +222,16 @@ fn a_value_that_comes_too_late_gives_back_what_is_inside() {
     assert_eq!(effects, [say(W2, Peer::GiveBack { object: inside.object, count: 1 })]);
     bench.assert_at_rest();
 }
+
+#[test]
+fn what_was_brought_from_a_dead_node_is_freed_unless_its_owner_knows_it() {
+    let mut bench = Bench::new();
+    let (gone, unheard) = (crate::id::NodeId(7), bench.sent_task());
+    let at = Location { node: gone, entry: 1, generation: 2, offset: 64, len: 100_000 };
+    let heard = put(&mut bench, 1, Value { body: Body::Stored(at), nested: vec![] });
+    bench.node(FromNode::NodeDied { node: gone, reason: "was silent".into() });
+    assert_eq!(bench.node(FromNode::Kept { object: heard.object, at: Location { offset: 0, ..at } }), []);
+    let at = Location { entry: 5, ..at };
+    let effects = bench.node(FromNode::Kept { object: result(&unheard), at });
+    assert_eq!(effects, [Effect::Node(ToNode::FreeObject { at })]);
+}

@@ -1,0 +1,291 @@
+//! Collective groups: where members find each other, and the stages of members that live here.
+//!
+//! A group has a home, the node of its creator. Members say there that they have come; when all have, each hears who the
+//! others are. Whoever dies or leaves is told to the rest, and a group without a living member is forgotten. What goes on
+//! inside of a group is the members' business (`core::collective`), but for the stages of large calls, which run on the nodes: this
+//! one keeps for each who wants it, so that nothing of a dead process goes on or stays.
+
+use std::collections::BTreeMap;
+
+use super::{Effect, Node, send};
+use crate::collective::{CollectiveId, MEMBERS_MAX, Peers, Seat, Trouble};
+use crate::flow::{StageId, StageSpec};
+use crate::id::{NodeId, ProcessId};
+use crate::message::{FromNode, RequestId};
+use crate::value::Location;
+
+/// Groups that one node is home of; another one is refused.
+pub const COLLECTIVES_MAX: usize = 10_000;
+/// Stages that processes of one node may have at a time; another one fails at once.
+pub const COLLECTIVE_STAGES_MAX: usize = 4_096;
+
+#[derive(Debug)]
+struct Joined {
+    process: ProcessId,
+    label: String,
+    /// Dead, or it has left.
+    gone: bool,
+}
+
+/// Who wants to be a member of the group's next life.
+#[derive(Debug)]
+struct Newcomer {
+    process: ProcessId,
+    rank: u32,
+    size: u32,
+    label: String,
+}
+
+/// A group whose home is here.
+#[derive(Debug)]
+struct Collective {
+    size: u32,
+    members: BTreeMap<u32, Joined>,
+    /// Counts the formings of groups, once all members are there.
+    life: Option<u64>,
+    /// Who was lost first.
+    lost: Option<Trouble>,
+    /// Those who come again while others have not left yet: nothing says that all hear of the end at the same time.
+    next: Vec<Newcomer>,
+}
+
+impl Collective {
+    fn seat(&self, rank: u32) -> Seat {
+        Seat { rank, label: self.members.get(&rank).map(|member| member.label.clone()).unwrap_or_default() }
+    }
+
+    /// Whether the group is about to end: who comes now means the next one of its name.
+    fn is_ending_for(&self, rank: u32, size: u32) -> bool {
+        let gone = |rank: u32| self.members.get(&rank).is_some_and(|member| member.gone);
+        let ending = self.life.is_some() && self.lost.is_none();
+        ending && (gone(rank) || size != self.size && self.members.keys().any(|rank| gone(*rank)))
+    }
+
+    fn living(&self) -> impl Iterator<Item = (u32, ProcessId)> + '_ {
+        self.members.iter().filter(|(_, member)| !member.gone).map(|(rank, member)| (*rank, member.process))
+    }
+}
+
+/// A stage that a process of this node wants.
+#[derive(Debug)]
+struct Wanted {
+    process: ProcessId,
+    inputs: Vec<Location>,
+    /// What it made, once it is over.
+    made: Vec<Location>,
+    over: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Collectives {
+    all: BTreeMap<CollectiveId, Collective>,
+    lives: u64,
+    stages: BTreeMap<StageId, Wanted>,
+}
+
+impl Node {
+    /// Groups whose home is here, and stages that processes of this node want: nothing is left when all is at rest.
+    pub fn collectives_open(&self) -> (usize, usize) {
+        (self.collectives.all.len(), self.collectives.stages.len())
+    }
+
+    pub(super) fn join_collective(
+        &mut self,
+        process: ProcessId,
+        group: CollectiveId,
+        (rank, size): (u32, u32),
+        label: String,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(trouble) = self.refusal_of_member(process, group, rank, size, &label) {
+            send(process, FromNode::CollectiveBroken { group, rank, trouble }, effects);
+            return;
+        }
+        let lives = &mut self.collectives.lives;
+        let fresh = || Collective { size, members: BTreeMap::new(), life: None, lost: None, next: Vec::new() };
+        let collective = self.collectives.all.entry(group).or_insert_with(fresh);
+        if collective.is_ending_for(rank, size) {
+            collective.next.push(Newcomer { process, rank, size, label });
+            return;
+        }
+        collective.members.insert(rank, Joined { process, label, gone: false });
+        if collective.members.len() as u32 == size && collective.life.is_none() {
+            *lives += 1;
+            collective.life = Some(*lives);
+            let members: Peers = collective.members.values().map(|m| (m.process, m.label.clone())).collect();
+            for (rank, process) in collective.living() {
+                let members = members.clone();
+                send(process, FromNode::CollectiveFormed { group, rank, life: *lives, members }, effects);
+            }
+        }
+    }
+
+    /// Why a process cannot be this member.
+    fn refusal_of_member(
+        &self,
+        process: ProcessId,
+        group: CollectiveId,
+        rank: u32,
+        size: u32,
+        label: &str,
+    ) -> Option<Trouble> {
+        if size == 0 || size > MEMBERS_MAX || rank >= size {
+            let text =
+                format!("rank {rank} of {size} members cannot be: 1 to {MEMBERS_MAX} members have ranks from 0 on");
+            return Some(Trouble::Misuse(text));
+        }
+        let Some(known) = self.collectives.all.get(&group) else {
+            let full = self.collectives.all.len() >= COLLECTIVES_MAX;
+            let text = || format!("{} keeps {COLLECTIVES_MAX} collective groups already; end some", self.config.id);
+            return full.then(|| Trouble::Misuse(text()));
+        };
+        if known.is_ending_for(rank, size) {
+            return None;
+        }
+        let seat = Seat { rank, label: label.to_owned() };
+        if known.size != size {
+            let text = format!("{seat} says that {group} has {size} members, and others say {}", known.size);
+            return Some(Trouble::NotMember(text));
+        }
+        if let Some(lost) = &known.lost {
+            return Some(lost.clone());
+        }
+        match known.members.get(&rank) {
+            Some(holder) if holder.process != process || known.life.is_some() => {
+                let text = format!("{seat} cannot join {group}: {} has this rank already", known.seat(rank));
+                Some(Trouble::NotMember(text))
+            }
+            _ => None,
+        }
+    }
+
+    /// A member will take part in no other call.
+    pub(super) fn leave_collective(
+        &mut self,
+        process: ProcessId,
+        group: CollectiveId,
+        rank: u32,
+        calls: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(collective) = self.collectives.all.get_mut(&group) else { return };
+        let waits = |newcomer: &Newcomer| newcomer.process == process && newcomer.rank == rank;
+        if let Some(at) = collective.next.iter().position(waits) {
+            collective.next.remove(at);
+            return;
+        }
+        let Some(member) = collective.members.get_mut(&rank).filter(|member| member.process == process) else { return };
+        member.gone = true;
+        if collective.life.is_none() {
+            // Another one may come in its place.
+            collective.members.remove(&rank);
+        }
+        for (to, process) in collective.living() {
+            send(process, FromNode::CollectiveLeft { group, rank: to, member: rank, calls }, effects);
+        }
+        if collective.living().next().is_none() {
+            self.end_collective(group, effects);
+        }
+    }
+
+    /// Forgets a group. Those who wait for its next life begin it.
+    fn end_collective(&mut self, group: CollectiveId, effects: &mut Vec<Effect>) {
+        let next = self.collectives.all.remove(&group).map(|over| over.next);
+        for Newcomer { process, rank, size, label } in next.unwrap_or_default() {
+            self.join_collective(process, group, (rank, size), label, effects);
+        }
+    }
+
+    /// Who has come so far.
+    pub(super) fn list_collective(
+        &self,
+        process: ProcessId,
+        request: RequestId,
+        group: CollectiveId,
+        effects: &mut Vec<Effect>,
+    ) {
+        let joined = self.collectives.all.get(&group).map(|known| known.members.keys().copied().collect());
+        send(process, FromNode::CollectiveJoined { request, joined: joined.unwrap_or_default() }, effects);
+    }
+
+    /// Processes are dead: the rest of their groups hears it, and what they wanted ends.
+    pub(super) fn members_died(&mut self, is_dead: impl Fn(ProcessId) -> bool, why: &str, effects: &mut Vec<Effect>) {
+        for (group, collective) in &mut self.collectives.all {
+            collective.next.retain(|newcomer| !is_dead(newcomer.process));
+            let dead = |(_, member): &(&u32, &Joined)| !member.gone && is_dead(member.process);
+            let dead: Vec<u32> = collective.members.iter().filter(dead).map(|(rank, _)| *rank).collect();
+            let Some(first) = dead.first() else { continue };
+            let trouble = Trouble::Lost { member: collective.seat(*first), why: why.to_owned() };
+            for rank in &dead {
+                if let Some(member) = collective.members.get_mut(rank) {
+                    member.gone = true;
+                }
+            }
+            let trouble = collective.lost.get_or_insert(trouble).clone();
+            for (rank, process) in collective.living() {
+                let (group, trouble) = (*group, trouble.clone());
+                send(process, FromNode::CollectiveBroken { group, rank, trouble }, effects);
+            }
+        }
+        let over = self.collectives.all.iter().filter(|(_, collective)| collective.living().next().is_none());
+        for group in over.map(|(group, _)| *group).collect::<Vec<_>>() {
+            self.end_collective(group, effects);
+        }
+        let theirs = self.collectives.stages.iter().filter(|(_, stage)| is_dead(stage.process)).map(|(id, _)| *id);
+        for id in theirs.collect::<Vec<StageId>>() {
+            self.end_collective_stage(id, why, effects);
+        }
+    }
+
+    /// A process of this node wants a stage to run.
+    pub(super) fn run_collective_stage(&mut self, process: ProcessId, spec: StageSpec, effects: &mut Vec<Effect>) {
+        let id = spec.id;
+        let reason = if self.collectives.stages.len() >= COLLECTIVE_STAGES_MAX {
+            Some(format!("{COLLECTIVE_STAGES_MAX} calls of groups run on {} already; wait for some", self.config.id))
+        } else if self.collectives.stages.contains_key(&id) {
+            Some(format!("{id} runs already"))
+        } else {
+            None
+        };
+        if let Some(reason) = reason {
+            effects.extend(spec.inputs.into_iter().map(Effect::FreeStored));
+            send(process, FromNode::StageFailed { id, reason, peer: None }, effects);
+            return;
+        }
+        let wanted = Wanted { process, inputs: spec.inputs.clone(), made: Vec::new(), over: false };
+        self.collectives.stages.insert(id, wanted);
+        effects.push(Effect::RunStage(spec));
+    }
+
+    /// A stage is over. Says whether a process of this node wanted it.
+    pub(super) fn collective_stage_done(&mut self, id: StageId, at: &[Location], effects: &mut Vec<Effect>) -> bool {
+        let Some(wanted) = self.collectives.stages.get_mut(&id) else { return false };
+        (wanted.made, wanted.over) = (at.to_vec(), true);
+        send(wanted.process, FromNode::StageDone { id, at: at.to_vec() }, effects);
+        true
+    }
+
+    /// A stage has failed. Says whether a process of this node wanted it.
+    pub(super) fn collective_stage_failed(
+        &mut self,
+        id: StageId,
+        reason: &str,
+        peer: Option<NodeId>,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let Some(wanted) = self.collectives.stages.remove(&id) else { return false };
+        effects.extend(wanted.inputs.into_iter().map(Effect::FreeStored));
+        send(wanted.process, FromNode::StageFailed { id, reason: reason.to_owned(), peer }, effects);
+        true
+    }
+
+    /// The process has what it wants of a stage, or wants nothing more of it: what it holds in place stays as long.
+    pub(super) fn end_collective_stage(&mut self, id: StageId, reason: &str, effects: &mut Vec<Effect>) {
+        let Some(wanted) = self.collectives.stages.remove(&id) else { return };
+        if !wanted.over {
+            effects.push(Effect::EndStage { id, reason: reason.to_owned() });
+        }
+        effects.extend(wanted.inputs.into_iter().chain(wanted.made).map(Effect::FreeStored));
+    }
+}
