@@ -42,6 +42,12 @@ const BACKOFF_MAX_NS: u64 = 16_000_000;
 /// This long without another one, and the next starts small again. Our own node takes a core for a moment every few
 /// milliseconds of full traffic, and that is no reason to stop for longer; lasting load shows in the census too.
 const PEACE_NS: u64 = 1_000_000;
+/// The longest time that a thread gives way and stays awake.
+const GIVE_WAY_MAX_NS: u64 = 150_000;
+/// Who gave way and has its core back only after so long was in the way of somebody who computes.
+const GIVEN_MAX_NS: u64 = 200_000;
+/// Looks before it gives way again: enough that one is at the sockets.
+const GIVING_WAY_POLLS: u32 = 16;
 /// Polls between two looks at the clock.
 const POLLS: u32 = 4;
 
@@ -106,7 +112,8 @@ impl SpinPolicy {
         if self.mode == SpinMode::Adaptive
             && let Some(refused) = self.refuse(fabric, start)
         {
-            return refused;
+            let gives_way = self.leaving > 0 && refused == SpinOutcome::NoSpareCore && start >= self.resume_at_ns;
+            return if gives_way && self.average_ns <= WORTH_MAX_NS { self.give_way(start, ready) } else { refused };
         }
         self.poll(fabric, start, ready)
     }
@@ -164,6 +171,28 @@ impl SpinPolicy {
             }
             if adaptive && !fabric.own_threads_fit(self.leaving) {
                 return SpinOutcome::NoSpareCore;
+            }
+        }
+    }
+
+    /// Lets all others run that want to, and looks in between: the core does not fall asleep, and nobody waits for it.
+    fn give_way(&mut self, start: u64, mut ready: impl FnMut() -> bool) -> SpinOutcome {
+        let mut last = start;
+        loop {
+            for _ in 0..GIVING_WAY_POLLS {
+                if ready() {
+                    return SpinOutcome::Ready;
+                }
+            }
+            std::thread::yield_now();
+            let now = now_ns();
+            if now - last > GIVEN_MAX_NS {
+                self.back_off(now);
+                return SpinOutcome::NoSpareCore;
+            }
+            last = now;
+            if now - start > GIVE_WAY_MAX_NS {
+                return SpinOutcome::GaveUp;
             }
         }
     }

@@ -11,11 +11,12 @@
 //!   writable and [`Wire::flush`];
 //! * the end of the stream is a read of zero bytes, said goodbye or not. Frames tell whether something is missing.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+mod delay;
 #[cfg(test)]
 mod tests;
 
@@ -58,6 +59,20 @@ pub trait Wire: Send {
 
     /// Whether the bytes are encrypted.
     fn is_encrypted(&self) -> bool;
+
+    /// Lets what comes from now on arrive so much later: for tests and benchmarks of longer links. To be called before
+    /// anything else is done with a wire, since it may have another descriptor afterwards.
+    fn delay(&mut self, _delay: Duration) -> io::Result<()> {
+        Err(io::Error::new(ErrorKind::Unsupported, "this wire cannot be delayed"))
+    }
+}
+
+/// The wire, and what comes on it arrives so much later.
+pub fn delayed(mut wire: Box<dyn Wire>, delay: Duration) -> io::Result<Box<dyn Wire>> {
+    if !delay.is_zero() {
+        wire.delay(delay)?;
+    }
+    Ok(wire)
 }
 
 /// Writes everything and pushes it out, on a wire that blocks.
@@ -130,6 +145,12 @@ impl Socket {
         self.patience = None;
         self.stream.set_read_timeout(None)?;
         self.stream.set_write_timeout(None)
+    }
+
+    /// Lets what comes from now on arrive later.
+    pub(crate) fn delay(&mut self, delay: Duration) -> io::Result<()> {
+        self.stream = delay::delayed(self.stream.try_clone()?, delay)?;
+        Ok(())
     }
 
     /// Sends no more and reads what still comes, for a moment: a connection that is closed with unread bytes is reset,
@@ -261,5 +282,9 @@ impl Wire for PlainWire {
 
     fn is_encrypted(&self) -> bool {
         false
+    }
+
+    fn delay(&mut self, delay: Duration) -> io::Result<()> {
+        self.socket.delay(delay)
     }
 }

@@ -171,6 +171,14 @@ impl ArrayHeader {
     /// Reads the header of an array object and gives its elements with it.
     pub fn decode(object: &[u8]) -> Result<(Self, &[u8]), ArrayError> {
         let found = object.len() as u64;
+        let header = Self::decode_front(object, found)?;
+        let (needed, len) = (header.object_bytes()?, header.payload_bytes()? as usize);
+        let payload = object.get(header.payload_offset()..).and_then(|payload| payload.get(..len));
+        Ok((header, payload.ok_or(ArrayError::Truncated { needed, found })?))
+    }
+
+    /// Reads the header of an array object of `found` bytes of which only the first are here.
+    pub fn decode_front(object: &[u8], found: u64) -> Result<Self, ArrayError> {
         if !object.starts_with(&MAGIC) {
             return Err(ArrayError::NotAnArray);
         }
@@ -194,15 +202,13 @@ impl ArrayHeader {
         if u32::from_le_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]) as usize != offset {
             return Err(ArrayError::Inconsistent);
         }
-        let (Some(header), Some(payload)) = (object.get(FIXED_BYTES..offset), object.get(offset..)) else {
+        let Some(header) = object.get(FIXED_BYTES..offset) else {
             return Err(ArrayError::Truncated { needed: offset as u64, found });
         };
         let shape = header.as_chunks::<8>().0.iter().take(ndim).map(|length| u64::from_le_bytes(*length)).collect();
         let header = Self { dtype, byte_order, shape };
         let needed = header.object_bytes()?;
-        let elements =
-            payload.get(..header.payload_bytes()? as usize).ok_or(ArrayError::Truncated { needed, found })?;
-        Ok((header, elements))
+        if needed > found { Err(ArrayError::Truncated { needed, found }) } else { Ok(header) }
     }
 }
 

@@ -31,7 +31,10 @@ mod table;
 pub use alloc::{Allocation, Allocator};
 pub use arena::{Arena, ArenaError, POPULATE_STEP_BYTES};
 pub use client::{PinError, StoreClient, WriteError};
-pub use object::{Growing, LOCATION_BYTES, Location, LocationError, Pinned, Sealed, Unsealed, UnsealedLocation};
+pub use object::{
+    Area, AreaError, AreaWrite, Growing, LOCATION_BYTES, Location, LocationError, Pinned, Sealed, Unsealed,
+    UnsealedLocation,
+};
 pub use pin::{disown_pins, own_pins};
 pub use server::{DropError, FreeOutcome, Stats, Store, StoreError};
 pub use spill::{RestoreDone, RestoreError, RestoreJob, SpillDone, SpillError, SpillJob, SpillOptions, SpillTicket};

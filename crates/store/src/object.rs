@@ -4,6 +4,7 @@
 //! used. [`Unsealed`] and [`Pinned`] are tokens of this process: both hold a pin, so the node cannot give their memory
 //! away, and both give it back when dropped. They must not be used in a forked child, whose pins are its own.
 
+mod area;
 mod growing;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use crate::pin;
 use crate::sync::Ordering;
 use crate::table::{EntryState, OBJECTS_MAX};
 
+pub use area::{Area, AreaError, AreaWrite};
 pub use growing::Growing;
 
 /// The size of a location on the wire.
@@ -155,6 +157,12 @@ impl Unsealed {
             entry.watermark.store(self.watermark, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Turns the claim into one that several threads can use. Nothing may have been written.
+    pub fn into_area(self) -> Area {
+        debug_assert_eq!(self.watermark, 0, "an area is written from scratch");
+        Area::over(self)
     }
 
     /// Copies bytes in at the watermark and declares them final; large ones on several threads.

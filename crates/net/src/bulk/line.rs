@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::BulkOptions;
 use super::frame::{HEADER_BYTES, Header, cut};
+use super::host::HeldFile;
+use super::neighbour::Neighbour;
 use crate::wire::Wire;
 
 /// How often a wait looks whether it should end.
@@ -54,6 +56,10 @@ pub struct Line {
     /// Bytes of the next header that came with the block before it.
     ahead: [u8; HEADER_BYTES],
     ahead_len: usize,
+    /// The file of the sender that was read last.
+    pub(super) file: Option<(HeldFile, Neighbour)>,
+    /// Its files cannot be read from here.
+    pub(super) is_unreadable: bool,
 }
 
 impl Line {
@@ -61,7 +67,7 @@ impl Line {
     pub fn new(wire: Box<dyn Wire>, options: BulkOptions) -> io::Result<Self> {
         wire.set_nonblocking(false)?;
         wire.set_timeouts(Some(SLICE), Some(SLICE))?;
-        Ok(Self { wire, options, ahead: [0; HEADER_BYTES], ahead_len: 0 })
+        Ok(Self { wire, options, ahead: [0; HEADER_BYTES], ahead_len: 0, file: None, is_unreadable: false })
     }
 
     /// How this end behaves.
@@ -114,13 +120,14 @@ impl Line {
         Header::decode(bytes)
     }
 
-    /// Reads some bytes of a block of which `into` is the rest, and, when they come with it, those of the next header.
-    pub(super) fn block_part(&mut self, stop: &dyn Fn() -> bool, into: &mut [u8]) -> Result<usize, Break> {
+    /// Reads some bytes of a block of which `left` are missing, and, when `into` takes all of them and they come with it,
+    /// those of the next header.
+    pub(super) fn block_part(&mut self, stop: &dyn Fn() -> bool, into: &mut [u8], left: u64) -> Result<usize, Break> {
         debug_assert_eq!(self.ahead_len, 0, "a header is read before its block");
         let mut ahead = [0; HEADER_BYTES];
         let silence = self.options.silence;
         let got = self.attempt(stop, silence, "the rest of a block", |wire| {
-            if wire.is_encrypted() || wire.has_buffered() {
+            if wire.is_encrypted() || wire.has_buffered() || (into.len() as u64) < left {
                 return wire.read(into);
             }
             Ok(rustix::io::readv(wire.raw_fd(), &mut [IoSliceMut::new(into), IoSliceMut::new(&mut ahead)])?)
@@ -157,6 +164,28 @@ impl Line {
         // What a wire keeps back (TLS, half a record) has to leave before an answer is waited for.
         self.attempt(stop, self.options.silence, "the peer to read", |wire| wire.flush().map(|()| 1))?;
         Ok(())
+    }
+
+    /// Says no more, and waits until the peer has closed the connection, however long that takes.
+    pub(super) fn await_close(&mut self) {
+        // Where it fails the peer has gone, or hears nothing until it loses patience itself.
+        let _ = rustix::net::shutdown(self.wire.raw_fd(), rustix::net::Shutdown::Write);
+        let mut bytes = [0; 256];
+        loop {
+            match self.wire.read(&mut bytes) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {}
+                    _ => return,
+                },
+            }
+        }
+    }
+
+    /// Tells a receiver on a line that is not served yet that it has to wait.
+    pub fn say_waiting(&mut self, stop: &dyn Fn() -> bool) -> Result<(), Break> {
+        self.say(stop, Header::Waiting, &[])
     }
 
     /// Says why there is nothing.

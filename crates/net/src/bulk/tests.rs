@@ -1,6 +1,7 @@
 //! Both ends over loopback sockets: whole, in parts, broken at random points, chained, and against nonsense.
 #![allow(clippy::unwrap_used)]
 
+mod host;
 mod pool;
 
 use std::collections::BTreeMap;
@@ -302,7 +303,7 @@ fn a_peer_that_says_nothing_is_left_with_a_reason() {
     let (mut near, far) = sockets();
     let mut shelf = Shelf([(1, Growing::whole(64 << 20))].into());
     let serving = std::thread::spawn(move || serve(line(far, &short), &mut shelf, &|| false).1);
-    let request = Request { key: vec![1], from: 0, block: 16 << 10, checksum: false };
+    let request = Request { key: vec![1], from: 0, block: 16 << 10, checksum: false, host: None };
     near.write_all(&request.header().unwrap().encode()).unwrap();
     near.write_all(&[1]).unwrap();
     let silent = serving.join().unwrap().unwrap_err();
@@ -375,7 +376,7 @@ proptest! {
     }
 
     #[test]
-    fn nonsense_ends_either_end_and_panics_neither(bytes in prop::collection::vec(any::<u8>(), 0..400), tag in 1u8..8) {
+    fn nonsense_ends_either_end_and_panics_neither(bytes in prop::collection::vec(any::<u8>(), 0..400), tag in 1u8..12) {
         let mut bytes = bytes;
         if let Some(first) = bytes.first_mut() {
             *first = tag;

@@ -53,6 +53,25 @@ fn who_passes_on_what_others_say_leaves_a_core_to_each_of_them() {
 }
 
 #[test]
+fn who_passes_on_without_a_spare_core_gives_way_unless_its_waits_are_long() {
+    let (fabric, slot) = fabric_and_slot();
+    for _ in 0..fabric.ncpus() {
+        fabric.enter_running(slot);
+    }
+    let mut policy = SpinPolicy::between_two(SpinMode::Adaptive);
+    let mut polls = 0;
+    let outcome = policy.spin(&fabric, || {
+        polls += 1;
+        polls == GIVING_WAY_POLLS
+    });
+    assert_eq!(outcome, SpinOutcome::Ready);
+    for _ in 0..50 {
+        policy.waited(Duration::from_millis(3));
+    }
+    assert_eq!(policy.spin(&fabric, || false), SpinOutcome::NoSpareCore);
+}
+
+#[test]
 fn a_spin_ends_when_somebody_needs_the_core() {
     let (fabric, slot) = fabric_and_slot();
     let mut policy = SpinPolicy::new(SpinMode::Adaptive);

@@ -217,4 +217,8 @@ impl Wire for TlsWire {
     fn is_encrypted(&self) -> bool {
         true
     }
+
+    fn delay(&mut self, delay: Duration) -> io::Result<()> {
+        self.socket.delay(delay)
+    }
 }

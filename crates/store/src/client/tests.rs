@@ -176,3 +176,54 @@ proptest! {
         prop_assert!(!store.is_pinned(sealed.0.entry));
     }
 }
+
+#[test]
+fn an_area_is_written_in_several_places_and_never_twice_at_once() {
+    use crate::AreaError;
+    let (mut store, client) = machine();
+    let location = store.create(10).unwrap();
+    let area = Arc::new(client.writer(location).unwrap().into_area());
+    let mut back = area.write(6..10).unwrap();
+    assert_eq!(area.write(4..7).unwrap_err(), AreaError::Busy { start: 4, end: 7 });
+    assert_eq!(area.read(9..10).unwrap_err(), AreaError::Busy { start: 9, end: 10 });
+    assert_eq!(area.write(9..11).unwrap_err(), AreaError::OutOfBounds { start: 9, end: 11, len: 10 });
+    let mut front = area.write(0..6).unwrap();
+    back.bytes_mut().copy_from_slice(b"6789");
+    front.bytes_mut().copy_from_slice(b"012345");
+    drop(back);
+    assert_eq!(area.read(6..10).unwrap(), b"6789");
+    area.publish(10);
+    assert_eq!(area.seal(), Err(WriteError::Unfinished { watermark: 10, len: 10 }));
+    drop(front);
+    assert_eq!(&*client.pin_partial(location).unwrap(), b"0123456789");
+    let sealed = area.seal().unwrap();
+    assert_eq!(area.write(0..1).unwrap_err(), AreaError::Sealed);
+    drop(area);
+    assert_eq!(&*client.pin(sealed).unwrap(), b"0123456789");
+}
+
+#[test]
+fn an_area_that_is_given_up_frees_its_range_when_the_last_right_is_gone() {
+    let (mut store, client) = machine();
+    let location = store.create(1 << 20).unwrap();
+    let area = Arc::new(client.writer(location).unwrap().into_area());
+    assert_eq!(area.prepare(0..1), Ok(1 << 20));
+    let mut right = area.write(0..100).unwrap();
+    assert_eq!(store.abort(location), Ok(FreeOutcome::Deferred));
+    drop(area);
+    right.bytes_mut().fill(1);
+    assert_eq!(store.sweep(), 0);
+    drop(right);
+    assert_eq!((store.sweep(), store.stats().used), (1, 0));
+}
+
+#[test]
+fn an_area_is_sealed_only_when_all_of_it_was_published() {
+    let (mut store, client) = machine();
+    let area = Arc::new(client.writer(store.create(8).unwrap()).unwrap().into_area());
+    area.publish(5);
+    area.publish(3);
+    assert_eq!(area.seal(), Err(WriteError::Unfinished { watermark: 5, len: 8 }));
+    area.publish(9);
+    assert_eq!(area.seal(), Err(WriteError::Unfinished { watermark: 5, len: 8 }));
+}
