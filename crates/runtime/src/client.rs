@@ -513,7 +513,7 @@ impl Runtime {
     }
 
     /// A reference of a runtime that was shut down stays unusable, also when another one has started since.
-    fn check_refs<'a>(&self, refs: impl IntoIterator<Item = &'a Ref>) -> Result<(), Error> {
+    pub(crate) fn check_refs<'a>(&self, refs: impl IntoIterator<Item = &'a Ref>) -> Result<(), Error> {
         check_forked()?;
         match refs.into_iter().find(|r| r.process().is_over()) {
             Some(over) => Err(over.process().over_error()),

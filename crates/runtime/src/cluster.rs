@@ -32,6 +32,7 @@ use bireme_core::id::NodeId;
 use bireme_core::resources::Resources;
 use bireme_core::schedule::Row;
 use bireme_core::time::Tick;
+use bireme_net::bulk::HostMark;
 use bireme_net::door::{Door, Limits};
 use bireme_net::secret::random_u128;
 use bireme_net::wire::Wire;
@@ -89,6 +90,8 @@ pub struct ClusterStart {
     /// It takes no work and is reached by nobody: it dials everyone.
     pub(crate) driver_only: bool,
     pub(crate) seat: Seat,
+    /// The mark of those whose memory it reads, and who read its own.
+    pub(crate) host: Option<HostMark>,
 }
 
 impl ClusterStart {
@@ -130,7 +133,7 @@ pub(crate) fn prepare(choice: &ClusterChoice, total: &Resources, timing: Timing)
     let knocked = choice.head.map(|head| knock(head).map(|(cluster, wire)| (head, cluster, wire))).transpose()?;
     let told = knocked.as_ref().map(|(_, cluster, _)| *cluster);
     let cluster = lock.cluster().or(told).unwrap_or_else(random_u128);
-    let gate = Gate::new(cluster, dial.bulk_encryption());
+    let gate = Gate::new(cluster, dial.bulk_encryption(), choice.link_delay);
     let porter = Arc::new(Porter(Arc::clone(&gate)));
     let door = match choice.bind {
         None => None,
@@ -164,7 +167,7 @@ pub(crate) fn prepare(choice: &ClusterChoice, total: &Resources, timing: Timing)
     gate.seated(node, choice.head, heartbeat);
     let watched = door.as_ref().map_or_else(Weak::new, Arc::downgrade);
     let renewal = lock.keys.map(|keys| Renewal::start(keys, dial.clone(), watched)).transpose()?;
-    Ok(ClusterStart { node, cluster, gate, door, dial, driver_only, seat, renewal })
+    Ok(ClusterStart { node, cluster, gate, door, dial, driver_only, seat, renewal, host: choice.host() })
 }
 
 /// Where others reach a door. One that is open on all addresses of its machine is reached by the one that leads to the

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bireme_core::collective::Trouble;
 use bireme_core::failure::Failure;
 use bireme_core::id::{ActorId, ObjectId};
 use bireme_core::resources::BadAmount;
@@ -93,6 +94,9 @@ pub enum Error {
         "the node of this program is gone: {0}; what it held is lost, call `shutdown` and `init` to go on with another"
     )]
     NodeGone(String),
+    /// A call of a collective group has no result.
+    #[error("{0}")]
+    Collective(Arc<Trouble>),
     /// The operating system said no.
     #[error("{what}: {reason}")]
     System {
@@ -101,6 +105,12 @@ pub enum Error {
         /// What it said.
         reason: String,
     },
+}
+
+impl From<Trouble> for Error {
+    fn from(trouble: Trouble) -> Self {
+        Error::Collective(Arc::new(trouble))
+    }
 }
 
 impl Error {

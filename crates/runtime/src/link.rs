@@ -37,36 +37,71 @@ impl Outgoing {
     /// Sends a message, now or when there is room. [`Outgoing::flush`] makes it visible.
     #[inline]
     pub fn send(&mut self, message: &[u8]) -> Result<(), Corrupt> {
+        self.send_parts(&[], message)
+    }
+
+    /// Sends a message that is in two parts.
+    #[inline]
+    pub fn send_parts(&mut self, head: &[u8], rest: &[u8]) -> Result<(), Corrupt> {
         let room = self.producer.frame_max() - 1;
-        if message.len() <= room {
-            return self.stage_piece(WHOLE, message);
+        if head.len() + rest.len() <= room {
+            return self.stage_piece(WHOLE, head, rest);
         }
+        let whole;
+        let message = if head.is_empty() {
+            rest
+        } else {
+            whole = [head, rest].concat();
+            &whole
+        };
         let mut pieces = message.chunks(room).peekable();
         while let Some(piece) = pieces.next() {
             let kind = if pieces.peek().is_some() { MORE } else { LAST };
-            self.stage_piece(kind, piece)?;
+            self.stage_piece(kind, &[], piece)?;
         }
         Ok(())
+    }
+
+    /// Sends a message that is written where it will be read. False when there is no place for it now: send it otherwise.
+    pub fn send_in_place(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> Result<bool, Corrupt> {
+        if !self.backlog.is_empty() || len >= self.producer.frame_max() {
+            return Ok(false);
+        }
+        let staged = self.producer.stage_with(len + 1, |body| {
+            if let Some((kind, message)) = body.split_first_mut() {
+                *kind = WHOLE;
+                write(message);
+            }
+            len + 1
+        });
+        match staged {
+            Ok(()) => {
+                self.staged = true;
+                Ok(true)
+            }
+            Err(PushError::Full | PushError::TooLarge { .. }) => Ok(false),
+            Err(PushError::Corrupt(corrupt)) => Err(corrupt),
+        }
     }
 
     /// Sends a frame as it is, piece of a message or not: for the fail points.
     pub(crate) fn send_frame(&mut self, frame: &[u8]) -> Result<(), Corrupt> {
         let (kind, piece) = frame.split_first().map_or((WHOLE, frame), |(kind, piece)| (*kind, piece));
-        self.stage_piece(kind, piece)
+        self.stage_piece(kind, &[], piece)
     }
 
     #[inline]
-    fn stage_piece(&mut self, kind: u8, piece: &[u8]) -> Result<(), Corrupt> {
+    fn stage_piece(&mut self, kind: u8, head: &[u8], piece: &[u8]) -> Result<(), Corrupt> {
         if !self.backlog.is_empty() {
             // In order: behind what waits already, framed as it will go out.
-            self.backlog.push_back(framed(kind, piece));
+            self.backlog.push_back([&[kind], head, piece].concat());
             return Ok(());
         }
         self.staged = true;
-        match self.producer.try_stage(&[&[kind], piece]) {
+        match self.producer.try_stage(&[&[kind], head, piece]) {
             Ok(()) => Ok(()),
             Err(PushError::Full | PushError::TooLarge { .. }) => {
-                self.backlog.push_back(framed(kind, piece));
+                self.backlog.push_back([&[kind], head, piece].concat());
                 Ok(())
             }
             Err(PushError::Corrupt(corrupt)) => Err(corrupt),
@@ -133,13 +168,6 @@ impl Outgoing {
     pub fn is_backed_up(&self) -> bool {
         !self.backlog.is_empty()
     }
-}
-
-fn framed(kind: u8, piece: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(piece.len() + 1);
-    frame.push(kind);
-    frame.extend_from_slice(piece);
-    frame
 }
 
 /// Why a message could not be read.

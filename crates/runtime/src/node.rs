@@ -4,13 +4,14 @@
 //! quarter of a ring is full, so the ledger costs its readers one wake-up per thousands of records.
 //!
 //! Files: `links` (rings and connections), `objects` (the store's service: create, free, spill, restore),
-//! `transfers` (copies of objects between nodes), `leaving` (how it leaves its cluster), `keepers` (one for each job),
+//! `transfers` (copies of objects between nodes), `flows` (reduces and groups' calls), `leaving` (how it leaves its cluster), `keepers` (one for each job),
 //! `drivers` (those that attach), `mail` (what other threads bring), `memory` (how much of it is in use), `status` (what
 //! people ask), `voices` (what workers print).
 
 mod abroad;
 mod bulk;
 mod drivers;
+mod flows;
 mod keepers;
 mod leaving;
 mod links;
@@ -48,6 +49,8 @@ use crate::output::Outputs;
 
 use abroad::Abroad;
 use drivers::Drivers;
+use flows::{StageEvent, Stages};
+pub(crate) use flows::{differ as array_differs, header_of as array_of};
 pub(crate) use keepers::{KeeperStart, SharedMemory};
 use keepers::{Keepers, Kept};
 use leaving::Leaving;
@@ -139,7 +142,13 @@ impl NodeThread {
             rings = Some(links.admit(driver).map_err(|e| system("making the driver's rings")(&e))?);
             objects.admit(driver);
         }
-        let abroad = start.cluster.map(|cluster| Abroad::start(cluster, &doorbell, &mut objects, store)).transpose()?;
+        let (abroad, stages) = match start.cluster {
+            Some(cluster) => {
+                let (abroad, stages) = Abroad::start(cluster, &doorbell, &mut objects, store)?;
+                (Some(abroad), stages)
+            }
+            None => (None, Stages::alone(id, &mut objects, store, &doorbell)),
+        };
         let watch = Arc::new(MemoryWatch::default());
         let (limit_bytes, arena) = (start.memory_limit_bytes, Arc::clone(&memory.arena));
         let sampler = memory::start(&watch, start.config.memory, limit_bytes, arena, (&doorbell, &stop))?;
@@ -147,6 +156,7 @@ impl NodeThread {
             id,
             watch,
             abroad,
+            stages,
             relays: SpinPolicy::between_two(if start.spin { SpinMode::Adaptive } else { SpinMode::Never }),
             node: Node::new(start.config),
             links,
@@ -197,6 +207,7 @@ struct Shell {
     watch: Arc<MemoryWatch>,
     /// The other nodes, when there are any.
     abroad: Option<Abroad>,
+    stages: Stages,
     /// When to wait for the next relay without sleep.
     relays: SpinPolicy,
     node: Node,
@@ -219,6 +230,7 @@ struct Shell {
 
 impl Shell {
     fn run(mut self) {
+        crate::heap::keep_some();
         self.step(Event::Started);
         // Who was there when this node joined is known before anybody asks what can be placed.
         self.hear_nodes();
@@ -229,6 +241,7 @@ impl Shell {
                 self.drivers.finish_all("the node was stopped");
                 // Before others hear that it leaves, and run again what ran here.
                 self.keepers.end_all();
+                self.stages.stop();
                 if let Some(abroad) = &mut self.abroad {
                     abroad.stop();
                 }
@@ -287,6 +300,7 @@ impl Shell {
             self.links.send(to, &message);
         }
         self.hear_nodes();
+        self.follow_stages();
         self.send_lines();
         if let Some(sample) = self.watch.take() {
             self.step(sample);
@@ -297,6 +311,17 @@ impl Shell {
             self.step(Event::Ticked);
         }
         self.leave_if_drained();
+    }
+
+    /// What came of reduces and groups' calls.
+    fn follow_stages(&mut self) {
+        for event in self.stages.progress(&mut self.objects) {
+            self.step(match event {
+                StageEvent::Placed { id, at } => Event::StagePlaced { id, at },
+                StageEvent::Done { id, at } => Event::StageDone { id, at },
+                StageEvent::Failed { id, reason, peer } => Event::StageFailed { id, reason, peer },
+            });
+        }
     }
 
     fn drain(&mut self, process: ProcessId) {
@@ -318,7 +343,13 @@ impl Shell {
                     | ToNode::QueryNames { .. }),
                 ))) => self.late.push((process, request)),
                 Ok(Some(NodeBound::Request(request))) => self.step_at(Event::Requested { process, request }, now),
-                Ok(Some(NodeBound::Relay { to, bytes })) => self.step_at(Event::Relay { process, to, bytes }, now),
+                Ok(Some(NodeBound::Relay { record, to, bytes })) => {
+                    if let Some(record) = record {
+                        self.objects.recorded(process, &record);
+                        self.step_at(Event::Recorded { process, record }, now);
+                    }
+                    self.step_at(Event::Relay { process, to, bytes }, now);
+                }
                 Ok(None) => return,
                 Err(reason) => {
                     // Never the node: the process is ended, and its death says why.
@@ -339,9 +370,9 @@ impl Shell {
             Word::StatusAsked(reply) => self.status_asked(reply),
             Word::Knocked(knock) => self.knocked(*knock),
             Word::Drain { node, grace_us, reply } => self.drain_asked(node, grace_us, reply),
-            Word::ProgramRead { to, job, parcel } => self.tell_slowly(to, &Between::GiveProgram { job, parcel }),
-            Word::PieceRead { to, job, from, bytes } => self.tell_slowly(to, &Between::GivePiece { job, from, bytes }),
-            Word::PieceWanted { job, from } => self.tell_slowly(job.node(), &Between::WantPiece { job, from }),
+            Word::ProgramRead { to, job, parcel } => self.tell_slowly(to, Between::GiveProgram { job, parcel }),
+            Word::PieceRead { to, job, from, bytes } => self.tell_slowly(to, Between::GivePiece { job, from, bytes }),
+            Word::PieceWanted { job, from } => self.tell_slowly(job.node(), Between::WantPiece { job, from }),
             Word::ProgramReady { job, made } => self.program_ready(job, *made),
             Word::DriverLeft { process, how } => self.driver_left(process, how),
         }
@@ -443,7 +474,7 @@ impl Shell {
             Effect::FreeStored(at) => self.free_stored(at),
             Effect::Tell { node, message } => {
                 if let Some(abroad) = &mut self.abroad {
-                    abroad.peers.tell(node, &message);
+                    abroad.peers.tell(node, message);
                 }
             }
             Effect::AskController(request) => {
@@ -453,7 +484,10 @@ impl Shell {
             }
             Effect::Promote(at) => self.promote(at),
             Effect::Bring { object, at } => self.bring(object, at),
+            Effect::FetchFrom { number, from } => self.fetch_from(number, from),
             Effect::SpillSome { bytes } => self.objects.relieve(bytes),
+            Effect::RunStage(spec) => self.stages.start(&mut self.objects, spec),
+            Effect::EndStage { id, reason } => self.stages.end(&mut self.objects, id, &reason),
             Effect::Store { process, request: ToNode::Fetch { request, object, at } } => {
                 self.fetch(process, request, object, at);
             }

@@ -42,7 +42,8 @@ impl Process {
         Ok(Value { body, nested: encoded.nested.clone() })
     }
 
-    fn write(&self, encoded: &Encoded) -> Result<Location, Error> {
+    /// Writes bytes into a new object of the store.
+    pub(crate) fn write(&self, encoded: &Encoded) -> Result<Location, Error> {
         let request = self.request_id();
         let answer = self.ask(request, &ToNode::CreateObject { request, len: encoded.len() as u64 })?;
         let at = match answer {
@@ -183,6 +184,9 @@ impl Process {
         if spec.owner != self.me {
             // Its owner is another process; the node has that one's records.
             return None;
+        }
+        if let Some(text) = inner.owner.explain_reduce(&object) {
+            return Some(text);
         }
         let (task, state) = inner.owner.task_state(&object.task())?;
         let name = &task.options.name;

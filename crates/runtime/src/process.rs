@@ -43,6 +43,7 @@ use bireme_core::worker::{self, Execution, Pace, Worker};
 use bireme_net::{Connection, Doorbell, Fabric, RingSpan, SlotId, SpinMode};
 use bireme_store::StoreClient;
 
+use crate::collective::{Books, Memberships};
 use crate::error::Error;
 use crate::link::{Incoming, Outgoing};
 use crate::output::Outputs;
@@ -95,6 +96,8 @@ pub struct Process {
     outputs: OnceLock<Arc<Outputs>>,
     /// The placement group of the actor that lives here.
     actor_place: OnceLock<GroupPlace>,
+    /// The members of collective groups that live here.
+    pub(crate) memberships: Memberships,
     /// Itself, for the threads that it starts.
     this: Weak<Process>,
 }
@@ -146,7 +149,6 @@ pub(crate) struct Inner {
     /// Links with something to publish.
     dirty: Vec<u16>,
     scratch: Vec<u8>,
-    relay_scratch: Vec<u8>,
     interned: Interned,
     /// Connections that are ready, between taking them and draining them.
     ready: Vec<u16>,
@@ -172,12 +174,14 @@ pub(crate) struct Inner {
     exit: bool,
     /// Nothing of the shared memory is to be touched any more: the slot may become another process's.
     closed: bool,
+    pub(crate) collectives: Books,
     fail_point: Option<crate::fail_point::FailPoint>,
 }
 
 impl Process {
     /// Brings a process to life: opens its node link and starts its pump.
     pub fn start(start: Start) -> Result<Arc<Self>, Error> {
+        crate::heap::keep_some();
         crate::forked::watch_forks()?;
         let slot = u16::try_from(start.me.slot).ok().and_then(SlotId::new).ok_or(Error::System {
             what: "finding the process's slot",
@@ -206,7 +210,6 @@ impl Process {
             parked: VecDeque::new(),
             dirty: Vec::new(),
             scratch: Vec::new(),
-            relay_scratch: Vec::new(),
             interned: Interned::default(),
             ready: Vec::new(),
             lead: Lead::Pump,
@@ -223,6 +226,7 @@ impl Process {
             executors: Executors::default(),
             exit: false,
             closed: false,
+            collectives: Books::default(),
             fail_point: None,
         };
         let process = Arc::new_cyclic(|this| Self {
@@ -241,6 +245,7 @@ impl Process {
             busy: AtomicUsize::new(0),
             outputs: OnceLock::new(),
             actor_place: OnceLock::new(),
+            memberships: Memberships::default(),
             this: this.clone(),
         });
         wait::start_pump(&process)?;
@@ -379,6 +384,13 @@ impl Inner {
     /// How the streaming task may go on; none when it does not run here.
     pub(crate) fn pace(&self, task: &TaskId) -> Option<Pace> {
         self.worker.pace(task)
+    }
+
+    /// Wakes every thread that waits and does not lead: what came may be for it.
+    pub(crate) fn rouse(&self) {
+        for thread in &self.followers {
+            thread.unpark();
+        }
     }
 
     /// Nobody waits for this any more.

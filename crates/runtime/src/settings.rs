@@ -45,6 +45,8 @@ use crate::config::Config;
 
 /// Longest token file that is read.
 const TOKEN_BYTES_MAX: u64 = 64 << 10;
+/// Longer than any link on earth, and short enough for every patience.
+const LINK_DELAY_MAX: Duration = Duration::from_secs(1);
 /// A lease that ends after fewer missed signs of life would end when a machine is merely busy.
 const HEARTBEATS_PER_LEASE_MIN: u32 = 5;
 
@@ -79,6 +81,10 @@ pub struct Settings {
     pub rejoin_time: Duration,
     /// Whether bytes of objects are encrypted between machines.
     pub bulk_encryption: bool,
+    /// Whether nodes of one user on one machine read objects in each other's memory.
+    pub local_copies: bool,
+    /// How much later than it came something from another node arrives: for tests and benchmarks.
+    pub link_delay: Duration,
     /// The token to join with.
     pub token: Option<Secret>,
     /// Where logs go that stay when the node has ended.
@@ -119,6 +125,8 @@ impl Settings {
             node_lease: read.duration("node_lease"),
             rejoin_time: read.duration("rejoin_time"),
             bulk_encryption: read.switch("bulk_encryption"),
+            local_copies: read.switch("local_copies"),
+            link_delay: read.duration("link_delay"),
             token: read.token()?,
             log_directory: read.path("log_directory"),
             python: read.text("python").unwrap_or_default(),
@@ -154,6 +162,10 @@ impl Settings {
         if self.processes_max == 0 || self.processes_max >= PROCESSES_MAX {
             let reason = format!("processes_max is {}; give 1 to {}", self.processes_max, PROCESSES_MAX - 1);
             return unfit("processes_max", reason);
+        }
+        if self.link_delay > LINK_DELAY_MAX {
+            let reason = format!("a link delay of {:?} is over the limit; give 0ms to 1s", self.link_delay);
+            return unfit("link_delay", reason);
         }
         if self.node_lease < self.heartbeat_period * HEARTBEATS_PER_LEASE_MIN {
             let reason = format!(

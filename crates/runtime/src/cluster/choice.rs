@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bireme_net::bulk::HostMark;
 use bireme_net::tls::CERTIFICATE_LIFE;
 
 use super::keys;
@@ -14,7 +15,7 @@ use crate::local::StateDirectory;
 use crate::settings::{Secret, Settings};
 
 /// What a node is to be in a cluster.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ClusterChoice {
     /// The head to join; none to be one.
     pub head: Option<SocketAddr>,
@@ -24,6 +25,10 @@ pub struct ClusterChoice {
     pub labels: BTreeMap<String, String>,
     /// What protects its door and its connections.
     pub security: SecurityChoice,
+    /// How much later than it came something on a control link or a bulk stream arrives: for tests and benchmarks.
+    pub link_delay: Duration,
+    /// Bytes of objects go over connections between nodes of one machine too; also with a delay.
+    pub copies_on_wire: bool,
 }
 
 /// What protects a node's door and its connections.
@@ -106,7 +111,7 @@ impl ClusterChoice {
             _ => settings.host,
         };
         let bind = Some(SocketAddr::new(host, settings.port));
-        Ok(Self { head, bind, labels: BTreeMap::new(), security })
+        Ok(Self { head, bind, security, ..Self::of_links(settings) })
     }
 
     /// What the node of a driver is to be that has no node on its machine: it dials out, and takes no work.
@@ -116,7 +121,17 @@ impl ClusterChoice {
             true => SecurityChoice::Loopback,
             false => SecurityChoice::of(settings, state),
         };
-        Ok(Self { head: Some(head), bind: None, labels: BTreeMap::new(), security })
+        Ok(Self { head: Some(head), security, ..Self::of_links(settings) })
+    }
+
+    /// What the settings say of links, whoever they lead to.
+    fn of_links(settings: &Settings) -> Self {
+        Self { link_delay: settings.link_delay, copies_on_wire: !settings.local_copies, ..Self::default() }
+    }
+
+    /// The mark of those whose memory this node reads, and who read its own.
+    pub(super) fn host(&self) -> Option<HostMark> {
+        if self.copies_on_wire || !self.link_delay.is_zero() { None } else { HostMark::of_this_process() }
     }
 }
 

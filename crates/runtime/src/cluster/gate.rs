@@ -15,7 +15,7 @@ use bireme_net::door::{Arrival, Greeter, Refusal};
 use bireme_net::heart::HeartStop;
 use bireme_net::hello::{Purpose, Ticket, Welcome};
 use bireme_net::tls::PeerIdentity;
-use bireme_net::wire::Wire;
+use bireme_net::wire::{Wire, delayed};
 
 use super::join::Answer;
 use super::register::{Register, Visit};
@@ -69,10 +69,12 @@ pub(crate) struct Gate {
     pub(crate) register: Arc<Register>,
     /// Whether bytes of objects are encrypted; none where nothing is.
     pub(crate) bulk_encryption: Option<bool>,
+    /// How much later than it came something on a control link or a bulk stream arrives.
+    link_delay: Duration,
 }
 
 impl Gate {
-    pub(crate) fn new(cluster: u128, bulk_encryption: Option<bool>) -> Arc<Self> {
+    pub(crate) fn new(cluster: u128, bulk_encryption: Option<bool>, link_delay: Duration) -> Arc<Self> {
         Arc::new(Self {
             cluster,
             node: OnceLock::new(),
@@ -85,6 +87,7 @@ impl Gate {
             addresses: Mutex::default(),
             register: Arc::default(),
             bulk_encryption,
+            link_delay,
         })
     }
 
@@ -221,6 +224,12 @@ impl Greeter for Porter {
         let (node, peer) = (NodeId(arrival.hello.node), arrival.peer);
         let purpose = arrival.hello.purpose.clone();
         let Ok(wire) = arrival.welcome(&Welcome::new(gate.cluster, me.0)) else { return };
+        // Heartbeats are not delayed: a lease is about whether a node is alive.
+        let wire = match purpose {
+            Purpose::Control | Purpose::Bulk { .. } => delayed(wire, gate.link_delay),
+            Purpose::Heart | Purpose::Enrol { .. } => Ok(wire),
+        };
+        let Ok(wire) = wire else { return };
         match purpose {
             Purpose::Control => gate.push(Arrived::Control { node, wire, visit }),
             Purpose::Heart => hearts::attend(gate, node, peer, wire, visit),

@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use bireme_net::door::{DialError, DialSecurity, Enrolment, Security, Timeouts, TlsSecurity, enrol, renew};
+use bireme_net::door::{DialError, DialSecurity, Enrolment, Security, Timeouts, TlsSecurity, dial, enrol, renew};
+use bireme_net::hello::Hello;
 use bireme_net::secret::{self, random_u128};
 use bireme_net::tls::{Authority, ClientTls, Credentials, PeerIdentity, Role, SecurityError, ServerTls};
 use bireme_net::token::{Token, TokenBook, TokenError, TokenState, TokenTerms};
+use bireme_net::wire::{Wire, delayed};
 
 use super::choice::{ClusterChoice, SecurityChoice, TlsChoice};
 use super::keys;
@@ -66,11 +68,23 @@ pub(crate) struct Dialer(Arc<Dialling>);
 struct Dialling {
     tls: Option<RwLock<ClientTls>>,
     bulk_encryption: bool,
+    link_delay: Duration,
 }
 
 impl Dialer {
-    fn new(tls: Option<ClientTls>, bulk_encryption: bool) -> Self {
-        Self(Arc::new(Dialling { tls: tls.map(RwLock::new), bulk_encryption }))
+    fn new(tls: Option<ClientTls>, bulk_encryption: bool, link_delay: Duration) -> Self {
+        Self(Arc::new(Dialling { tls: tls.map(RwLock::new), bulk_encryption, link_delay }))
+    }
+
+    /// Dials a node for a control link or a bulk stream: what comes on it is delayed as this node was told.
+    pub(crate) fn link(
+        &self,
+        address: SocketAddr,
+        security: &DialSecurity,
+        hello: &Hello,
+    ) -> Result<Box<dyn Wire>, String> {
+        let (_, wire) = dial(address, security, hello, Timeouts::default()).map_err(|error| error.to_string())?;
+        delayed(wire, self.0.link_delay).map_err(|error| format!("the link to {address} cannot be delayed: {error}"))
     }
 
     /// For everything but bytes of objects. Only the node with this number in its certificate is believed; with 0 any
@@ -138,7 +152,7 @@ impl Lock {
     /// Gets everything that the choice needs: keys that are there, or new ones.
     pub(super) fn prepare(choice: &ClusterChoice) -> Result<Self, LockError> {
         let SecurityChoice::Tls(tls) = &choice.security else {
-            return Ok(Self { dialer: Dialer::new(None, false), keys: None, enrolment: None });
+            return Ok(Self { dialer: Dialer::new(None, false, choice.link_delay), keys: None, enrolment: None });
         };
         let (keys, enrolment) = match choice.head {
             None => {
@@ -147,7 +161,7 @@ impl Lock {
             }
             Some(head) => (admitted(tls, head, choice.bind.is_some())?, None),
         };
-        let dialer = Dialer::new(Some(ClientTls::new(&keys.credentials)?), tls.bulk_encryption);
+        let dialer = Dialer::new(Some(ClientTls::new(&keys.credentials)?), tls.bulk_encryption, choice.link_delay);
         Ok(Self { dialer, keys: Some(keys), enrolment })
     }
 

@@ -1,10 +1,10 @@
 //! What the node's thread has to do with other nodes: links, streams of bytes, copies of objects.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bireme_core::id::{NodeId, ObjectId, ProcessId};
-use bireme_core::message::{Between, FromNode, RequestId, ToNode};
+use bireme_core::id::{NodeId, ProcessId};
+use bireme_core::message::{Between, CopySource, CopyWish, FromNode, LostSender, RequestId, ToNode};
 use bireme_core::node::Event;
 use bireme_core::value::{Location, RefSpec};
 use bireme_net::Doorbell;
@@ -13,6 +13,7 @@ use bireme_store::{Arena, Table};
 
 use super::Shell;
 use super::bulk::{self, Bulk};
+use super::flows::Stages;
 use super::objects::Objects;
 use super::peers::{Incoming, Peers};
 use super::transfers::{Measured, TransferEvent, Transfers, Waiter};
@@ -25,8 +26,6 @@ pub(super) struct Abroad {
     pub(super) peers: Peers,
     bulk: Bulk,
     transfers: Transfers,
-    /// Who owns what is fetched or is here as a copy, and the place that the owner knows.
-    origins: BTreeMap<ObjectId, (ProcessId, Location)>,
 }
 
 impl Abroad {
@@ -35,13 +34,16 @@ impl Abroad {
         doorbell: &Doorbell,
         objects: &mut Objects,
         store: (Arc<Arena>, Arc<Table>),
-    ) -> Result<Self, Error> {
+    ) -> Result<(Self, Stages), Error> {
         let (me, cluster, dial) = (start.node, start.cluster, start.dial.clone());
         let gate = Arc::clone(&start.gate);
         let open = move |node: NodeId| bulk::open(&gate, node);
-        let transfers = Transfers::new(me, objects, store, doorbell.clone(), BulkOptions::default(), open);
+        let options = BulkOptions { host: start.host, ..BulkOptions::default() };
+        let transfers = Transfers::new(me, objects, store, doorbell.clone(), options.clone(), open.clone());
+        let (client, offered) = (transfers.client().clone(), transfers.offered());
+        let stages = Stages::new(me, client, doorbell, offered, options, open);
         let bulk = Bulk::new(me, cluster, dial, transfers.server());
-        Ok(Self { peers: Peers::start(start, doorbell)?, bulk, transfers, origins: BTreeMap::new() })
+        Ok((Self { peers: Peers::start(start, doorbell)?, bulk, transfers }, stages))
     }
 
     pub(super) fn stop(&mut self) {
@@ -95,7 +97,8 @@ impl Shell {
                 Incoming::Died(node, reason) => {
                     self.keepers.node_died(node);
                     abroad.bulk.node_died(node);
-                    abroad.transfers.node_died(&mut self.objects, node);
+                    abroad.transfers.node_died(node);
+                    self.stages.node_died(node);
                     self.awaited.node_died(node);
                     self.step(Event::NodeDied { node, reason });
                 }
@@ -114,7 +117,7 @@ impl Shell {
     }
 
     /// Tells a node what may be long and has no order with the rest.
-    pub(super) fn tell_slowly(&mut self, node: NodeId, message: &Between) {
+    pub(super) fn tell_slowly(&mut self, node: NodeId, message: Between) {
         if let Some(abroad) = &mut self.abroad {
             abroad.peers.tell_slowly(node, message);
         }
@@ -127,15 +130,20 @@ impl Shell {
             self.links.send(process, &FromNode::Located { request, located });
             return;
         };
-        abroad.origins.insert(object.object, (object.owner, at));
-        abroad.transfers.fetch(&mut self.objects, object.object, at, Some((process, request)));
+        abroad.transfers.fetch(&mut self.objects, object, at, Some((process, request)));
     }
 
     /// A copy that the node itself wants.
     pub(super) fn bring(&mut self, object: RefSpec, at: Location) {
         if let Some(abroad) = &mut self.abroad {
-            abroad.origins.insert(object.object, (object.owner, at));
-            abroad.transfers.fetch(&mut self.objects, object.object, at, None);
+            abroad.transfers.fetch(&mut self.objects, object, at, None);
+        }
+    }
+
+    /// Who sends a copy that was wanted.
+    pub(super) fn fetch_from(&mut self, number: u64, from: Result<CopySource, String>) {
+        if let Some(abroad) = &mut self.abroad {
+            abroad.transfers.assigned(&mut self.objects, number, from);
         }
     }
 
@@ -143,20 +151,29 @@ impl Shell {
         let Some(abroad) = &mut self.abroad else { return };
         for event in abroad.transfers.progress(&mut self.objects) {
             match event {
-                TransferEvent::Started { .. } => {}
-                TransferEvent::Ended { object, waiters, result: Ok(at) } => {
+                TransferEvent::Wanted { number, object, of, lost } => {
+                    let lost = lost.map(|lost| self.look_at_lost(lost));
+                    self.step(Event::CopyWanted(CopyWish { object, of, number, lost }));
+                }
+                TransferEvent::Ended { object, of, waiters, result: Ok(at) } => {
                     for (process, request) in waiters {
                         self.links.send(process, &FromNode::Located { request, located: Ok(at) });
                     }
-                    self.tell_of_copy(object, Some(at));
+                    self.step(Event::Copied { object, of, at: Some(at) });
                 }
-                TransferEvent::Ended { object, waiters, result: Err(error) } => {
-                    self.not_fetched(object, waiters, &error.to_string());
+                TransferEvent::Ended { object, of, waiters, result: Err(error) } => {
+                    self.not_fetched(object, of, waiters, &error.to_string());
                 }
-                TransferEvent::Dropped { object, .. } => self.tell_of_copy(object, None),
+                TransferEvent::Dropped { object, of } => self.step(Event::Copied { object, of, at: None }),
             }
         }
         self.tell_of_speed();
+    }
+
+    /// A sender that this node can never reach is of no use to it, whatever it has.
+    fn look_at_lost(&self, lost: LostSender) -> LostSender {
+        let out_of_reach = self.abroad.as_ref().is_some_and(|abroad| abroad.peers.is_out_of_reach(lost.node));
+        LostSender { is_useless: lost.is_useless || out_of_reach, ..lost }
     }
 
     /// How fast bytes come in: others estimate by it how long this node would wait for what it lacks.
@@ -168,36 +185,19 @@ impl Shell {
         }
     }
 
-    /// There is no copy. When the node is gone from which it was to come, others may have one.
-    fn not_fetched(&mut self, object: ObjectId, waiters: Vec<Waiter>, reason: &str) {
-        let Some(abroad) = &mut self.abroad else { return };
-        let origin = abroad.origins.get(&object).copied();
-        let gone = origin.filter(|(_, at)| !abroad.peers.knows(at.node));
-        if let Some((_, of)) = origin {
-            self.step(Event::NotBrought { of });
-        }
-        self.tell_of_copy(object, None);
+    /// There is no copy. When the node is gone on which it lay, it may have moved before that.
+    fn not_fetched(&mut self, object: RefSpec, of: Location, waiters: Vec<Waiter>, reason: &str) {
+        let gone = self.abroad.as_ref().is_some_and(|abroad| !abroad.peers.knows(of.node));
+        self.step(Event::NotBrought { of });
+        self.step(Event::Copied { object, of, at: None });
         for (process, request) in waiters {
-            match gone {
-                Some((owner, at)) => {
-                    let request = ToNode::Fetch { request, object: RefSpec { object, owner }, at };
-                    self.step(Event::Requested { process, request });
-                }
-                None => {
-                    let located = Err(reason.to_owned());
-                    self.links.send(process, &FromNode::Located { request, located });
-                }
+            if gone {
+                let request = ToNode::Fetch { request, object, at: of };
+                self.step(Event::Requested { process, request });
+            } else {
+                self.links.send(process, &FromNode::Located { request, located: Err(reason.to_owned()) });
             }
         }
-    }
-
-    fn tell_of_copy(&mut self, object: ObjectId, at: Option<Location>) {
-        let Some(abroad) = &mut self.abroad else { return };
-        let Some((owner, of)) = abroad.origins.get(&object).copied() else { return };
-        if at.is_none() {
-            abroad.origins.remove(&object);
-        }
-        self.step(Event::Copied { object: RefSpec { object, owner }, of, at });
     }
 
     /// Frees what lies here, a copy of another node's or one of its own.

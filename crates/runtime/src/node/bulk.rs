@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bireme_core::id::NodeId;
 use bireme_core::message::Between;
-use bireme_net::door::{Tickets, Timeouts, dial};
+use bireme_net::door::Tickets;
 use bireme_net::hello::{Hello, Purpose, Ticket};
 use bireme_net::wire::Wire;
 
@@ -73,11 +73,11 @@ impl Bulk {
         if peers.address(node).is_some() {
             self.next_number += 1;
             self.wanted.insert(self.next_number, (node, reply));
-            peers.tell(node, &Between::WantTicket { number: self.next_number });
+            peers.tell(node, Between::WantTicket { number: self.next_number });
             return;
         }
         match self.tickets.issue(Right::Come(reply), Instant::now(), TICKET_LIFE) {
-            Ok(Ticket(ticket)) => peers.tell(node, &Between::Come { ticket }),
+            Ok(Ticket(ticket)) => peers.tell(node, Between::Come { ticket }),
             // The thread waits until its time is up, and says so.
             Err(error) => eprintln!("bireme: no ticket for {node}: {error}"),
         }
@@ -88,7 +88,7 @@ impl Bulk {
         match *message {
             Between::WantTicket { number } => {
                 if let Ok(Ticket(ticket)) = self.tickets.issue(Right::Fetch(from), Instant::now(), TICKET_LIFE) {
-                    peers.tell(from, &Between::GiveTicket { number, ticket });
+                    peers.tell(from, Between::GiveTicket { number, ticket });
                 }
             }
             Between::GiveTicket { number, ticket } => {
@@ -120,12 +120,9 @@ impl Bulk {
         then: impl FnOnce(Result<Box<dyn Wire>, String>) + Send + 'static,
     ) {
         let Some(address) = peers.address(node) else { return then(Err("it cannot be reached".to_owned())) };
-        let security = self.dial.bulk(peers.identity(node));
+        let (dialer, security) = (self.dial.clone(), self.dial.bulk(peers.identity(node)));
         let hello = Hello::new(self.cluster, self.me.0, Purpose::Bulk { ticket });
-        let dialled = move || {
-            let dialled = dial(address, &security, &hello, Timeouts::default());
-            then(dialled.map(|(_, wire)| wire).map_err(|error| error.to_string()));
-        };
+        let dialled = move || then(dialer.link(address, &security, &hello));
         // Without a thread nobody answers, and who waits says so when its time is up.
         let _ = crate::thread::spawn("bireme-dial", dialled);
     }

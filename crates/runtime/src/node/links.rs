@@ -110,9 +110,17 @@ impl Links {
     pub(super) fn send(&mut self, to: ProcessId, message: &FromNode) {
         let Some(member) = self.members.get_mut(&to) else { return };
         self.scratch.clear();
-        message.encode(&mut self.scratch);
         // A corrupt ring towards a process means that it wrote where it must not; it shows when it is read.
-        let _ = member.outgoing.send(&self.scratch);
+        let _ = match message {
+            FromNode::Relayed { from, bytes } => {
+                FromNode::begin_relayed(*from, &mut self.scratch);
+                member.outgoing.send_parts(&self.scratch, bytes)
+            }
+            other => {
+                other.encode(&mut self.scratch);
+                member.outgoing.send(&self.scratch)
+            }
+        };
         self.dirty.insert(to);
     }
 

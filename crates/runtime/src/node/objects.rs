@@ -29,6 +29,9 @@ const ROOM_WAIT_US: u64 = 5_000_000;
 /// Objects that were freed while somebody read them, looked at again in each pass.
 const SWEPT_PER_PASS: usize = 8;
 
+/// Numbers from here on are those of stages, all others those of transfers.
+pub(super) const STAGE_NUMBERS: u64 = 1 << 63;
+
 type Key = (u32, u32);
 type Replies = Vec<(ProcessId, FromNode)>;
 
@@ -98,8 +101,9 @@ pub(super) struct Objects {
     last_spill_error: Option<String>,
     /// Memory is short: what leaves is given back to the machine.
     relieving: bool,
-    /// Answers to the node's own transfers.
+    /// Answers to the node's own transfers, and to its stages.
     answers: Vec<Answer>,
+    stage_answers: Vec<Answer>,
     /// Copies that had to go for others.
     dropped: Vec<Location>,
     doorbell: Doorbell,
@@ -129,13 +133,15 @@ impl Objects {
             last_spill_error: None,
             relieving: false,
             answers: Vec::new(),
+            stage_answers: Vec::new(),
             dropped: Vec::new(),
             doorbell,
         }
     }
 
-    /// How full the store is.
-    pub(super) fn stats(&self) -> bireme_store::Stats {
+    /// How full the store is, without what was freed and nobody reads any more.
+    pub(super) fn stats(&mut self) -> bireme_store::Stats {
+        self.store.sweep();
         self.store.stats()
     }
 
@@ -249,7 +255,7 @@ impl Objects {
             };
             self.wishes.pop_front();
             match asker {
-                Asker::Node(number) => self.answers.push(Answer::Room { number, room: created }),
+                Asker::Node(number) => self.answer(Answer::Room { number, room: created }),
                 Asker::Process(process, request) => {
                     if let Ok(at) = &created {
                         self.unrecorded.entry(process).or_default().insert((at.entry, at.generation));
@@ -366,7 +372,7 @@ impl Objects {
             let located = located.clone();
             match asker {
                 Asker::Process(process, request) => replies.push((process, FromNode::Located { request, located })),
-                Asker::Node(number) => self.answers.push(Answer::Place { number, place: located }),
+                Asker::Node(number) => self.answer(Answer::Place { number, place: located }),
             }
         }
         replies

@@ -20,7 +20,7 @@ use bireme_core::id::NodeId;
 use bireme_core::message::{Between, RequestId};
 use bireme_core::session::{Sent, SessionLimits};
 use bireme_core::time::Tick;
-use bireme_net::door::{Door, Timeouts, dial};
+use bireme_net::door::Door;
 use bireme_net::hello::{Hello, Purpose, Ticket};
 use bireme_net::link::{ControlLink, Track};
 use bireme_net::wire::Wire;
@@ -118,7 +118,7 @@ impl Peers {
     pub(super) fn start(start: ClusterStart, doorbell: &Doorbell) -> Result<Self, Error> {
         let failed = |error: &dyn std::fmt::Display| Error::System { what: "joining", reason: error.to_string() };
         let poller = Poller::new(doorbell.clone()).map_err(|error| failed(&error))?;
-        let ClusterStart { node, cluster, gate, door, dial, driver_only, seat, renewal } = start;
+        let ClusterStart { node, cluster, gate, door, dial, driver_only, seat, renewal, .. } = start;
         gate.attended(doorbell.clone());
         let mut peers = Self {
             me: node,
@@ -292,13 +292,10 @@ impl Peers {
         // A driver's node is reached by nobody: it comes.
         let Some(address) = address else { return };
         peer.dialling = true;
-        let (gate, security) = (Arc::clone(&self.gate), self.dial.to(identity));
+        let (gate, dialer, security) = (Arc::clone(&self.gate), self.dial.clone(), self.dial.to(identity));
         let hello = Hello::new(self.cluster, self.me.0, Purpose::Control);
         let spawned = crate::thread::spawn("bireme-dial", move || {
-            let result = match dial(address, &security, &hello, Timeouts::default()) {
-                Ok((_, wire)) => Ok(wire),
-                Err(error) => Err(NotReached { reason: error.to_string() }),
-            };
+            let result = dialer.link(address, &security, &hello).map_err(|reason| NotReached { reason });
             gate.push(Arrived::Dialled { node, result });
         });
         if spawned.is_err() {
@@ -308,30 +305,27 @@ impl Peers {
     }
 
     /// Queues a message; [`Peers::flush`] writes it.
-    pub(super) fn tell(&mut self, node: NodeId, message: &Between) {
-        self.tell_on(Track::FIRST, node, message);
+    pub(super) fn tell(&mut self, node: NodeId, message: Between) {
+        self.tell_on(Track::FIRST, node, message.into_bytes());
     }
 
     /// The same for what may be long and has no order with the rest: nothing else waits for it.
-    pub(super) fn tell_slowly(&mut self, node: NodeId, message: &Between) {
-        self.tell_on(Track::LAST, node, message);
+    pub(super) fn tell_slowly(&mut self, node: NodeId, message: Between) {
+        self.tell_on(Track::LAST, node, message.into_bytes());
     }
 
-    fn tell_on(&mut self, track: Track, node: NodeId, message: &Between) {
+    fn tell_on(&mut self, track: Track, node: NodeId, bytes: Vec<u8>) {
         let me = self.me;
         if self.driver_only && self.members.get(&node).is_some_and(|row| row.driver_only) {
             // Neither can dial the other. Both links of the head are in order, so this way is too.
-            let mut bytes = Vec::new();
-            message.encode(&mut bytes);
-            return self.tell_on(track, NodeId::HEAD, &Between::Through { from: me, to: node, bytes });
+            let through = Between::Through { from: me, to: node, bytes };
+            return self.tell_on(track, NodeId::HEAD, through.into_bytes());
         }
         if !self.peers.contains_key(&node) && self.gate.register.is_gone(node) {
             // Nobody will ever take it.
             return;
         }
         let peer = self.peers.entry(node).or_insert_with(|| new_peer(me, node));
-        let mut bytes = Vec::new();
-        message.encode(&mut bytes);
         if let Sent::Refused { .. } | Sent::TooLong { .. } = peer.link.send(track, bytes) {
             eprintln!("bireme: too much waits for {node}, which does not answer; its connection is closed");
             self.lost(node);
@@ -347,7 +341,7 @@ impl Peers {
     pub(super) fn through(&mut self, by: NodeId, from: NodeId, to: NodeId, bytes: Vec<u8>) -> Option<Incoming> {
         if to != self.me {
             if by == from && self.me == NodeId::HEAD && self.knows(to) {
-                self.tell(to, &Between::Through { from, to, bytes });
+                self.tell(to, Between::Through { from, to, bytes });
             }
             return None;
         }

@@ -91,7 +91,7 @@ impl Shell {
         }
         let waiting = self.awaited.waiting.entry(job).or_default();
         if waiting.is_empty() {
-            abroad.peers.tell(from, &Between::WantProgram { job });
+            abroad.peers.tell(from, Between::WantProgram { job });
         }
         waiting.push((process, rings));
         true

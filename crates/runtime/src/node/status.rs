@@ -123,7 +123,7 @@ impl Shell {
         self.questions.open.push((request, reply));
         let Some(abroad) = &mut self.abroad else { return };
         for node in asked {
-            abroad.peers.tell(node, &Between::WantStatus { request });
+            abroad.peers.tell(node, Between::WantStatus { request });
         }
     }
 
@@ -135,7 +135,7 @@ impl Shell {
             bytes = postcard::to_allocvec(&part).unwrap_or_default();
         }
         if let Some(abroad) = &mut self.abroad {
-            abroad.peers.tell(from, &Between::GiveStatus { request, bytes });
+            abroad.peers.tell(from, Between::GiveStatus { request, bytes });
         }
     }
 
@@ -155,7 +155,7 @@ impl Shell {
         self.links.send(process, &FromNode::Nodes { request, rows });
     }
 
-    fn part(&self) -> Part {
+    fn part(&mut self) -> Part {
         let stats = self.objects.stats();
         let groups = self.abroad.as_ref().map_or_else(Vec::new, |abroad| abroad.peers.groups());
         Part {

@@ -340,7 +340,7 @@ impl Shell {
         let Some(abroad) = &mut self.abroad else { return };
         for node in guests {
             let reason = "its job has ended: its driver shut its runtime down".to_owned();
-            abroad.peers.tell(node, &Between::JobEnded { job, reason });
+            abroad.peers.tell(node, Between::JobEnded { job, reason });
         }
         while !voice.guests().is_empty() && Instant::now() < until {
             if let Some(abroad) = &mut self.abroad {

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use bireme_core::codec::{Count, Fill, Write};
 use bireme_core::id::{ObjectId, ProcessId};
 use bireme_core::message::{NodeBound, Peer, ToNode};
 use bireme_core::owner::{self, Effect};
 use bireme_core::record::Record;
+use bireme_core::time::Tick;
 use bireme_core::worker;
 
 use super::{Inner, Lead, Process};
@@ -18,27 +20,70 @@ const LEDGER_WAITING_BYTES_MAX: usize = LEDGER_RING_BYTES as usize / 4;
 /// Pause between two looks at a full ledger ring.
 const LEDGER_FULL_PAUSE: Duration = Duration::from_micros(20);
 
+/// What a process writes for its node.
+enum Item<'a> {
+    Record(&'a Record),
+    Relay(ProcessId, Option<Tick>, &'a Peer),
+}
+
+impl Item<'_> {
+    fn encode(&self, out: &mut impl Write) {
+        match self {
+            Item::Record(record) => record.encode(out),
+            Item::Relay(to, recorded, message) => {
+                NodeBound::begin_relay(*to, *recorded, out);
+                message.encode(out);
+            }
+        }
+    }
+}
+
 impl Process {
     pub(crate) fn step_owner(&self, inner: &mut Inner, event: owner::Event) {
+        let mut combined = Vec::new();
         let mut effects = std::mem::take(&mut inner.owner_effects);
         inner.owner.step(event, clock::now(), &mut effects);
-        for effect in effects.drain(..) {
+        let mut rest = effects.drain(..).peekable();
+        while let Some(effect) = rest.next() {
             match effect {
-                Effect::Record(record) => self.record(inner, &record),
+                Effect::Record(record) => match rest.peek() {
+                    Some(Effect::Send { to, message }) if self.says(inner, &record, *to, message) => {
+                        self.write_to_node(inner, true, &Item::Relay(*to, record.at(), message));
+                        inner.ring_node = true;
+                        rest.next();
+                    }
+                    _ => self.record(inner, &record),
+                },
                 Effect::Send { to, message } => self.send(inner, to, &message),
                 Effect::Node(request) => self.tell_node(inner, &request),
                 Effect::Ready(object) => inner.wake(&object),
+                Effect::Combine { target, op, inputs } => {
+                    let result = crate::reduces::combine(op, &inputs);
+                    combined.push(owner::Event::Combined { target, result });
+                }
             }
         }
+        drop(rest);
         inner.owner_effects = effects;
+        for event in combined {
+            self.step_owner(inner, event);
+        }
     }
 
     pub(crate) fn step_worker(&self, inner: &mut Inner, event: worker::Event) {
         let mut effects = std::mem::take(&mut inner.worker_effects);
         inner.worker.step(event, clock::now(), &mut effects);
-        for effect in effects.drain(..) {
+        let mut rest = effects.drain(..).peekable();
+        while let Some(effect) = rest.next() {
             match effect {
-                worker::Effect::Record(record) => self.record(inner, &record),
+                worker::Effect::Record(record) => match rest.peek() {
+                    Some(worker::Effect::Send { to, message }) if self.says(inner, &record, *to, message) => {
+                        self.write_to_node(inner, true, &Item::Relay(*to, record.at(), message));
+                        inner.ring_node = true;
+                        rest.next();
+                    }
+                    _ => self.record(inner, &record),
+                },
                 worker::Effect::Send { to, message } => self.send(inner, to, &message),
                 worker::Effect::Node(request) => self.tell_node(inner, &request),
                 worker::Effect::Refs(moved) => self.step_owner(inner, moved.into()),
@@ -56,22 +101,28 @@ impl Process {
                 worker::Effect::Exit => inner.exit = true,
             }
         }
+        drop(rest);
         inner.worker_effects = effects;
+    }
+
+    /// Whether a long record goes with the message behind it, which says the same and passes the node as well.
+    fn says(&self, inner: &Inner, record: &Record, to: ProcessId, message: &Peer) -> bool {
+        to.node != self.me.node
+            && record.is_long()
+            && record.is_said_by(message)
+            && inner.parked.is_empty()
+            && inner.fail_point.is_none()
     }
 
     /// Writes a record where the node will find it, whatever happens to this process.
     fn record(&self, inner: &mut Inner, record: &Record) {
-        let mut scratch = std::mem::take(&mut inner.scratch);
-        scratch.clear();
-        record.encode(&mut scratch);
         if inner.fail_point.is_some() {
             inner.fail_if_due(false);
         }
-        self.push_to_node(inner, &scratch);
+        self.write_to_node(inner, record.is_long(), &Item::Record(record));
         if inner.fail_point.is_some() {
             inner.fail_if_due(true);
         }
-        inner.scratch = scratch;
         if inner.node.outgoing.free_bytes() < LEDGER_RING_BYTES as usize - LEDGER_WAITING_BYTES_MAX {
             inner.ring_node = true;
         }
@@ -84,6 +135,23 @@ impl Process {
         self.push_to_node(inner, &scratch);
         inner.scratch = scratch;
         inner.ring_node = true;
+    }
+
+    /// What is long is written straight into the ring.
+    fn write_to_node(&self, inner: &mut Inner, is_long: bool, item: &Item<'_>) {
+        if is_long && !inner.closed {
+            let mut count = Count::default();
+            item.encode(&mut count);
+            let written = inner.node.outgoing.send_in_place(count.0, |place| item.encode(&mut Fill(place)));
+            if !matches!(written, Ok(false)) {
+                return;
+            }
+        }
+        let mut scratch = std::mem::take(&mut inner.scratch);
+        scratch.clear();
+        item.encode(&mut scratch);
+        self.push_to_node(inner, &scratch);
+        inner.scratch = scratch;
     }
 
     /// The ledger ring has no backlog: what is not recorded must not leave, so the process waits for its node.
@@ -103,6 +171,8 @@ impl Process {
         }
     }
 
+    /// Sends a message. What is for a process of another node goes through the ring to this one, behind the records that
+    /// it follows.
     pub(crate) fn send(&self, inner: &mut Inner, to: ProcessId, message: &Peer) {
         if inner.closed {
             return;
@@ -112,15 +182,19 @@ impl Process {
             inner.to_self.push_back(message.clone());
             return;
         }
+        let abroad = to.node != self.me.node;
+        if abroad && inner.parked.is_empty() {
+            self.write_to_node(inner, message.is_long(), &Item::Relay(to, None, message));
+            inner.ring_node = true;
+            return;
+        }
         let mut scratch = std::mem::take(&mut inner.scratch);
         scratch.clear();
         message.encode(&mut scratch);
-        if to.node != self.me.node {
-            self.relay(inner, to, &scratch);
-            inner.scratch = scratch;
-            return;
-        }
-        if inner.parked.is_empty() && inner.connection_of.contains_key(&to) {
+        if abroad {
+            // What waits for a link of this machine goes first: it may be the loan of what this message carries.
+            inner.parked.push_back((to, scratch.clone()));
+        } else if inner.parked.is_empty() && inner.connection_of.contains_key(&to) {
             inner.stage(to, &scratch);
         } else {
             let asked = inner.parked.iter().any(|(peer, _)| *peer == to);
@@ -132,21 +206,6 @@ impl Process {
             }
         }
         inner.scratch = scratch;
-    }
-
-    /// What is for a process of another node goes through the ring to this one, behind the records that it follows. What
-    /// waits for a link of this machine goes first: it may be the loan of what this message carries.
-    fn relay(&self, inner: &mut Inner, to: ProcessId, message: &[u8]) {
-        if !inner.parked.is_empty() {
-            inner.parked.push_back((to, message.to_vec()));
-            return;
-        }
-        let mut frame = std::mem::take(&mut inner.relay_scratch);
-        frame.clear();
-        NodeBound::encode_relay(to, message, &mut frame);
-        self.push_to_node(inner, &frame);
-        inner.relay_scratch = frame;
-        inner.ring_node = true;
     }
 
     #[cold]
@@ -169,9 +228,10 @@ impl Process {
                 inner.stage(to, &message);
                 continue;
             }
-            let rest = std::mem::take(&mut inner.parked);
-            self.relay(inner, to, &message);
-            inner.parked = rest;
+            let mut frame = Vec::new();
+            NodeBound::encode_relay(to, &message, &mut frame);
+            self.push_to_node(inner, &frame);
+            inner.ring_node = true;
         }
     }
 

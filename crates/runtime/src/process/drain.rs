@@ -1,5 +1,6 @@
 //! Reads what came in: the node's words first, then the peers'.
 
+use bireme_core::codec::Malformed;
 use bireme_core::failure::Death;
 use bireme_core::id::ProcessId;
 use bireme_core::message::{FromNode, Peer, ToNode};
@@ -9,6 +10,12 @@ use bireme_net::{Connection, RingSpan, SlotId};
 
 use super::{Inner, Lead, LinkEnd, NODE_CONNECTION, Process};
 use crate::link::{Incoming, Outgoing};
+
+/// What the ring of the node had.
+enum Said {
+    ByNode(FromNode),
+    ByPeer(ProcessId, Result<Peer, Malformed>),
+}
 
 impl Process {
     /// Takes every ready connection and reads it to the end. Returns how many messages there were.
@@ -39,10 +46,19 @@ impl Process {
     fn drain_node(&self, inner: &mut Inner) -> usize {
         let mut count = 0;
         loop {
-            match inner.node.incoming.receive(FromNode::decode) {
-                Ok(Some(Ok(message))) => {
+            let interned = &mut inner.interned;
+            let read = inner.node.incoming.receive(|bytes| match FromNode::relayed(bytes) {
+                // Read where it lies: it may be long.
+                Some(relayed) => relayed.map(|(from, bytes)| Said::ByPeer(from, Peer::decode_with(bytes, interned))),
+                None => FromNode::decode(bytes).map(Said::ByNode),
+            });
+            match read {
+                Ok(Some(Ok(said))) => {
                     count += 1;
-                    self.hear_node(inner, message);
+                    match said {
+                        Said::ByNode(message) => self.hear_node(inner, message),
+                        Said::ByPeer(from, message) => self.hear_relayed(inner, from, message),
+                    }
                 }
                 Ok(None) => break,
                 Ok(Some(Err(_))) | Err(_) => {
@@ -71,6 +87,16 @@ impl Process {
         }
     }
 
+    fn hear_relayed(&self, inner: &mut Inner, from: ProcessId, message: Result<Peer, Malformed>) {
+        match message {
+            Ok(message) => self.hear_peer(inner, from, message),
+            Err(malformed) => {
+                let reason = malformed.to_string();
+                self.tell_node(inner, &ToNode::PeerCorrupt { peer: from, reason });
+            }
+        }
+    }
+
     fn hear(&self, inner: &mut Inner, message: FromNode) {
         match message {
             FromNode::LinkOpened { peer, connection, peer_connection, incoming, outgoing, capacity } => {
@@ -78,14 +104,9 @@ impl Process {
                 self.open_link(inner, peer, (connection, peer_connection), rings);
             }
             FromNode::ProcessDied(death) => self.bury(inner, *death),
-            FromNode::Relayed { from, bytes } => match Peer::decode_with(&bytes, &mut inner.interned) {
-                Ok(message) => self.hear_peer(inner, from, message),
-                Err(malformed) => {
-                    let reason = malformed.to_string();
-                    self.tell_node(inner, &ToNode::PeerCorrupt { peer: from, reason });
-                }
-            },
-            FromNode::NodeDied { .. } => {
+            FromNode::NodeDied { node, ref reason } => {
+                inner.collectives.node_died(node, reason);
+                inner.rouse();
                 inner
                     .parked
                     .retain(|(peer, _)| !matches!(&message, FromNode::NodeDied { node, .. } if peer.node == *node));
@@ -113,9 +134,10 @@ impl Process {
             | FromNode::Nodes { request, .. }
             | FromNode::GroupFound { request, .. }
             | FromNode::Groups { request, .. }
+            | FromNode::CollectiveJoined { request, .. }
             | FromNode::Adopted { request, .. }
             | FromNode::State { request, .. } => inner.answer(request, message),
-            _ => {}
+            other => self.hear_of_collectives(inner, other),
         }
     }
 
@@ -192,6 +214,10 @@ impl Process {
     }
 
     pub(super) fn hear_peer(&self, inner: &mut Inner, peer: ProcessId, message: Peer) {
+        if let Peer::Collective(packet) = message {
+            self.hear_packet(inner, *packet);
+            return;
+        }
         match message.hearer() {
             Hearer::Worker => self.step_worker(inner, worker::Event::FromPeer { peer, message }),
             Hearer::Owner | Hearer::Shell => self.step_owner(inner, owner::Event::FromPeer { peer, message }),
@@ -207,6 +233,8 @@ impl Process {
             }
             inner.connection_of.remove(&death.process);
         }
+        inner.collectives.process_died(&death);
+        inner.rouse();
         inner.parked.retain(|(peer, _)| *peer != death.process);
         self.unpark(inner);
         self.step_worker(inner, worker::Event::FromNode(FromNode::ProcessDied(Box::new(death.clone()))));
@@ -226,8 +254,6 @@ impl Inner {
                 self.answers.insert(request, message);
             }
         }
-        for thread in &self.followers {
-            thread.unpark();
-        }
+        self.rouse();
     }
 }

@@ -32,6 +32,8 @@ pub enum Kind {
     Path,
     /// A time with its unit: `100ms`, `2s`, `1m`.
     Duration,
+    /// A time that may be nothing: `0ms`, `5ms`.
+    Delay,
     /// `on` or `off`.
     Switch,
 }
@@ -51,7 +53,7 @@ impl Kind {
             Self::Bytes => "BYTES",
             Self::Resources => "NAME=AMOUNT,..",
             Self::Path => "PATH",
-            Self::Duration => "TIME",
+            Self::Duration | Self::Delay => "TIME",
             Self::Switch => "on|off",
         }
     }
@@ -126,6 +128,10 @@ pub const SETTINGS: &[Setting] = &[
         "How long a node that lost its cluster tries to join it again before it ends"),
     setting("bulk_encryption", Kind::Switch, Default::Fixed("on"), "BIREME_BULK_ENCRYPTION", "bulk-encryption",
         "Whether bytes of objects are encrypted between machines"),
+    setting("local_copies", Kind::Switch, Default::Fixed("on"), "BIREME_LOCAL_COPIES", "local-copies",
+        "Whether nodes of one user on one machine read objects in each other's memory"),
+    setting("link_delay", Kind::Delay, Default::Fixed("0ms"), "BIREME_LINK_DELAY", "link-delay",
+        "A testing aid: what comes from other nodes arrives so much later, at the same rate"),
     Setting { name: "token", kind: Kind::Secret, default: Default::Unset("none"), variable: "BIREME_TOKEN", flag: None,
         help: "Token with which to join; no flag, since other users can read command lines" },
     setting("token_file", Kind::Path, Default::Unset("none"), "BIREME_TOKEN_FILE", "token-file",

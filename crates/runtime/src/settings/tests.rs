@@ -88,6 +88,7 @@ fn every_setting_can_be_said_in_all_three_places_that_it_has() {
             Kind::Port | Kind::Count | Kind::Amount | Kind::Fraction | Kind::Bytes => "1",
             Kind::Resources => "a=1",
             Kind::Duration => "1s",
+            Kind::Delay => "5ms",
             Kind::Switch => "off",
         };
         let file = folder.file("c.toml", &format!("{} = {text:?}\n", setting.name), 0o600);
@@ -153,6 +154,7 @@ fn what_does_not_go_together_is_refused() {
         (flags(&[("processes_max", "0")]), "--processes-max: "),
         (flags(&[("processes_max", "4096")]), "--processes-max: "),
         (flags(&[("node_lease", "200ms")]), "--node-lease: a node lease of 200ms"),
+        (flags(&[("link_delay", "2s")]), "--link-delay: a link delay of 2s"),
     ] {
         let said = load(&given, &[]).err().unwrap().to_string();
         assert!(said.starts_with(word), "{said}");

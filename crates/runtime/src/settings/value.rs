@@ -94,10 +94,9 @@ impl Value {
             Kind::Resources => Self::Resources(resources(text)?),
             Kind::Path => Self::Path(working_directory.join(text)),
             Kind::Duration => {
-                let microseconds = scaled(text, TIME_UNITS).filter(|_| !text.ends_with(|c: char| c.is_ascii_digit()));
-                let microseconds = microseconds.filter(|time| *time > 0).ok_or("is no time such as 100ms, 2s or 1m")?;
-                Self::Duration(Duration::from_micros(microseconds))
+                Self::Duration(time(text).filter(|time| !time.is_zero()).ok_or("is no time such as 100ms, 2s or 1m")?)
             }
+            Kind::Delay => Self::Duration(time(text).ok_or("is no time such as 0ms, 1ms or 5ms")?),
             Kind::Switch => Self::Switch(match text.to_ascii_lowercase().as_str() {
                 "on" | "true" | "yes" | "1" => true,
                 "off" | "false" | "no" | "0" => false,
@@ -121,6 +120,12 @@ pub(super) fn address(text: &str) -> Result<String, &'static str> {
 
 fn amount(text: &str) -> Option<f64> {
     text.parse().ok().filter(|amount: &f64| amount.is_finite() && *amount >= 0.0)
+}
+
+/// A number with a unit of time, which must be there.
+fn time(text: &str) -> Option<Duration> {
+    let microseconds = scaled(text, TIME_UNITS).filter(|_| !text.ends_with(|c: char| c.is_ascii_digit()));
+    microseconds.map(Duration::from_micros)
 }
 
 /// A number with a unit.
@@ -199,6 +204,7 @@ mod tests {
             (Kind::Path, "/logs", "/logs"),
             (Kind::Duration, "1.5s", "1.5s"),
             (Kind::Duration, "2m", "120s"),
+            (Kind::Delay, "0ms", "0ns"),
             (Kind::Duration, "1d", "86400s"),
             (Kind::Switch, "True", "on"),
             (Kind::Switch, "off", "off"),
@@ -234,6 +240,7 @@ mod tests {
             (Kind::Resources, "a=1,a=2"),
             (Kind::Duration, "100"),
             (Kind::Duration, "0s"),
+            (Kind::Delay, "0"),
             (Kind::Switch, "maybe"),
             (Kind::Text, "  "),
         ] {

@@ -26,8 +26,8 @@ fn choice(folder: &Folder, head: Option<&str>, bind: &str) -> ClusterChoice {
     ClusterChoice {
         head: head.map(|head| head.parse().unwrap()),
         bind: Some(bind.parse().unwrap()),
-        labels: Default::default(),
         security: SecurityChoice::Tls(TlsChoice::new(folder.0.clone())),
+        ..Default::default()
     }
 }
 

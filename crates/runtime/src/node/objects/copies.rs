@@ -30,6 +30,17 @@ impl Objects {
         std::mem::take(&mut self.answers)
     }
 
+    /// What was answered to stages since the last look.
+    pub(in crate::node) fn take_stage_answers(&mut self) -> Vec<Answer> {
+        std::mem::take(&mut self.stage_answers)
+    }
+
+    pub(super) fn answer(&mut self, answer: Answer) {
+        let (Answer::Room { number, .. } | Answer::Place { number, .. }) = &answer;
+        let of_stage = *number >= super::STAGE_NUMBERS;
+        if of_stage { self.stage_answers.push(answer) } else { self.answers.push(answer) }
+    }
+
     /// Copies that were dropped since the last look.
     pub(in crate::node) fn take_dropped(&mut self) -> Vec<Location> {
         std::mem::take(&mut self.dropped)

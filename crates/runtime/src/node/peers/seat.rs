@@ -154,7 +154,7 @@ impl Peers {
             }
             SeatState::Member(_) => {
                 let bytes = postcard::to_allocvec(&request).unwrap_or_default();
-                self.tell(NodeId::HEAD, &Between::Controller(bytes));
+                self.tell(NodeId::HEAD, Between::Controller(bytes));
             }
             SeatState::Over => {}
         }
@@ -279,7 +279,7 @@ impl Peers {
                 self.gate.set_beat(to, bytes);
             }
             FromController::NodeDied { node, .. } if *node == to => {}
-            _ => self.tell(to, &Between::Controller(bytes)),
+            _ => self.tell(to, Between::Controller(bytes)),
         }
     }
 

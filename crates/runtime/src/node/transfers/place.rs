@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bireme_core::id::ObjectId;
 use bireme_core::value::Location;
 use bireme_net::bulk::{Sink, Source};
 use bireme_store::{Growing, Pinned, Sealed, Unsealed, WriteError};
@@ -15,7 +16,7 @@ const PREPARE_BYTES: u64 = 2 << 20;
 
 /// Tells those who send an arriving object on that there is more of it, or that there never will be.
 #[derive(Debug, Default)]
-pub(super) struct Growth {
+pub(in crate::node) struct Growth {
     ended: Mutex<Option<String>>,
     changed: Condvar,
 }
@@ -25,21 +26,86 @@ impl Growth {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn grown(&self) {
+    /// There is more.
+    pub(in crate::node) fn grown(&self) {
         // Under the lock, so that who has just looked and is about to wait does not miss it.
         drop(self.lock());
         self.changed.notify_all();
     }
 
     /// There will be no more.
-    pub(super) fn end(&self, reason: &str) {
+    pub(in crate::node) fn end(&self, reason: &str) {
         *self.lock() = Some(reason.to_owned());
         self.changed.notify_all();
     }
 }
 
-/// Objects that arrive, by entry and generation.
-pub(super) type Arriving = Arc<Mutex<BTreeMap<(u32, u32), Arc<Growth>>>>;
+/// Objects that arrive or are being made by a stage, by entry and generation.
+pub(in crate::node) type ArrivingMap = BTreeMap<(u32, u32), Arc<Growth>>;
+/// The same, for all threads.
+pub(in crate::node) type Arriving = Arc<Mutex<ArrivingMap>>;
+
+/// What this node fetches or has as a copy, by name: others may ask for it before it has a place.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    named: Mutex<BTreeMap<ObjectId, Named>>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    /// The number of its transfer.
+    number: u64,
+    /// The place under which it was asked for.
+    of: Location,
+    /// Where it is, once it has begun to arrive.
+    at: Option<Location>,
+}
+
+impl Names {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectId, Named>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is being fetched, and is or will be there.
+    pub(super) fn set(&self, object: ObjectId, number: u64, of: Location, at: Option<Location>) {
+        self.lock().insert(object, Named { number, of, at });
+        self.changed.notify_all();
+    }
+
+    /// A transfer was given up, or its copy dropped. One that began since then stays.
+    pub(super) fn remove(&self, object: ObjectId, number: u64) {
+        let mut named = self.lock();
+        if named.get(&object).is_some_and(|named| named.number == number) {
+            named.remove(&object);
+        }
+        drop(named);
+        self.changed.notify_all();
+    }
+
+    /// Waits at most `patience` until the object has a place here. Nothing when it has none yet; an error when it will not
+    /// come under this name.
+    pub(super) fn wait(&self, object: ObjectId, of: Location, patience: Duration) -> Result<Option<Location>, String> {
+        let deadline = Instant::now() + patience;
+        let mut names = self.lock();
+        loop {
+            match names.get(&object) {
+                Some(named) if named.of == of => {
+                    if let Some(at) = named.at {
+                        return Ok(Some(at));
+                    }
+                }
+                Some(_) => return Err("it was asked for under another place here".to_owned()),
+                None => return Err("it is not on its way here any more".to_owned()),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            names = self.changed.wait_timeout(names, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
 
 /// The place of an object that arrives.
 #[derive(Debug)]
@@ -113,12 +179,16 @@ impl Source for Whole {
     fn bytes(&self, range: Range<u64>) -> &[u8] {
         &self.0[range.start as usize..range.end as usize]
     }
+
+    fn offset(&self, at: u64) -> Option<u64> {
+        Some(self.0.location().offset + at)
+    }
 }
 
 /// An object that is sent on while it arrives.
-pub(super) struct Part {
-    pub(super) view: Growing,
-    pub(super) growth: Arc<Growth>,
+pub(in crate::node) struct Part {
+    pub(in crate::node) view: Growing,
+    pub(in crate::node) growth: Arc<Growth>,
 }
 
 impl Source for Part {
@@ -147,5 +217,9 @@ impl Source for Part {
 
     fn bytes(&self, range: Range<u64>) -> &[u8] {
         self.view.bytes(range)
+    }
+
+    fn offset(&self, at: u64) -> Option<u64> {
+        Some(self.view.location().offset + at)
     }
 }

@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod lab;
+mod near;
 
 use bireme_store::{PinError, SpillOptions};
 
-use super::serving::key_of;
 use super::*;
-use lab::{Lab, object, pattern};
+use lab::{Lab, object, pattern, spec};
 
 const LARGE: usize = 100 << 20;
 
@@ -19,15 +19,13 @@ fn a_hundred_megabytes_arrive_whole_for_all_who_wait_in_one_transfer() {
     let waiters = [(ProcessId::DRIVER, 7), (ProcessId::DRIVER, 8)];
     let node = &mut lab.nodes[1];
     for waiter in waiters {
-        node.transfers.fetch(&mut node.objects, object(1), at, Some(waiter));
+        node.transfers.fetch(&mut node.objects, spec(object(1)), at, Some(waiter));
     }
-    lab.until("the copy", |lab| lab.nodes[1].events.len() >= 2);
+    node.resume(object(1), at);
+    lab.until("the copy", |lab| !lab.nodes[1].events.is_empty());
     let events = std::mem::take(&mut lab.nodes[1].events);
-    let [TransferEvent::Started { at: started, .. }, TransferEvent::Ended { waiters: told, result, .. }] = &events[..]
-    else {
-        panic!("{events:?}")
-    };
-    assert_eq!((&told[..], result), (&waiters[..], &Ok(*started)));
+    let [TransferEvent::Ended { waiters: told, result: Ok(started), .. }] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(&told[..], &waiters[..]);
     assert!(*lab.nodes[1].pin(*started).unwrap() == *bytes);
     // Whoever comes later is answered with the copy, and what belongs to this node is not fetched at all.
     lab.fetch(1, object(1), at);
@@ -44,27 +42,27 @@ fn broken_connections_cost_only_what_had_not_come() {
     let (first, second) = (lab.nodes[0].put(&bytes), lab.nodes[1].put(&bytes));
     let mut seed = 0x9e37_79b9_7f4a_7c15u64;
     let mut before = 0;
+    lab.fetch(2, object(1), first);
     for round in 0..8 {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         drop(lab.gate((seed >> 43) as usize));
-        lab.fetch(2, object(1), if round % 2 == 0 { first } else { second });
-        match lab.end(2, object(1)) {
-            Err(TransferError::Interrupted { from, watermark, .. }) => {
-                assert_eq!(from, NodeId(round % 2 + 1));
-                assert!(watermark >= before, "{watermark} after {before}");
-                before = watermark;
-            }
-            other => panic!("{other:?}"),
+        if round > 0 {
+            lab.nodes[2].resume(object(1), if round % 2 == 0 { first } else { second });
         }
+        let lost = lab.asks(2, object(1));
+        assert_eq!(lost, LostSender { node: NodeId(round % 2 + 1), is_useless: false });
+        let transfer = lab.nodes[2].transfers.transfers.values().next().unwrap();
+        let Phase::Asking(Some(arrival)) = &transfer.phase else { panic!("it asks") };
+        let watermark = bireme_net::bulk::Sink::watermark(arrival);
+        assert!(watermark >= before, "{watermark} after {before}");
+        before = watermark;
     }
     assert!(before > 0);
-    lab.fetch(2, object(1), second);
+    lab.nodes[2].resume(object(1), first);
     let copy = lab.end(2, object(1)).unwrap();
     assert!(*lab.nodes[2].pin(copy).unwrap() == *bytes);
-    // All of it went into one place: nothing was begun anew.
-    let begun = lab.nodes[2].events.iter().filter(|event| matches!(event, TransferEvent::Started { .. })).count();
-    let dropped = lab.nodes[2].events.iter().filter(|event| matches!(event, TransferEvent::Dropped { .. })).count();
-    assert_eq!(begun, dropped + 1);
+    let measured = lab.nodes[2].transfers.take_measured();
+    assert_eq!(measured[0].bytes, bytes.len() as u64 - before, "only the rest came at last");
 }
 
 #[test]
@@ -85,8 +83,10 @@ fn an_object_that_its_node_frees_while_it_is_sent_still_arrives_and_then_goes() 
     assert_eq!(again.offset, at.offset);
     lab.nodes[1].free(copy);
     lab.fetch(1, object(1), at);
-    let Err(TransferError::Gone { from, why }) = lab.end(1, object(1)) else { panic!("it was freed") };
-    assert!(from == NodeId(1) && why.contains("freed"), "{why}");
+    assert_eq!(lab.asks(1, object(1)), LostSender { node: NodeId(1), is_useless: true });
+    lab.nodes[1].refuse(object(1), "nobody has it");
+    let error = lab.end(1, object(1)).unwrap_err().to_string();
+    assert!(error.contains("nobody has it (node-1") && error.contains("freed"), "{error}");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn copies_go_for_what_comes_next_and_that_is_told() {
     }
     let told = |lab: &Lab| {
         let dropped = |event: &TransferEvent| match event {
-            TransferEvent::Dropped { object, .. } => Some(*object),
+            TransferEvent::Dropped { object, .. } => Some(object.object),
             _ => None,
         };
         lab.nodes[1].events.iter().filter_map(dropped).collect::<Vec<_>>()
@@ -120,7 +120,7 @@ fn copies_go_for_what_comes_next_and_that_is_told() {
         lab.fetch(1, object(number), places[number as usize]);
         assert!(lab.end(1, object(number)).is_ok());
     }
-    assert_eq!(lab.nodes[1].transfers.copies.get(&dropped), Some(&copy));
+    assert_eq!(lab.nodes[1].transfers.copies.get(&dropped).map(|kept| kept.at), Some(copy));
 }
 
 #[test]
@@ -166,13 +166,14 @@ fn the_part_of_a_broken_transfer_makes_room_for_what_is_wanted() {
     let [part, whole] = [10 << 20, 12 << 20].map(|len| lab.nodes[0].put(&pattern(len, 1)));
     drop(lab.gate(4 << 20));
     lab.fetch(1, object(1), part);
-    assert!(matches!(lab.end(1, object(1)), Err(TransferError::Interrupted { .. })));
+    assert_eq!(lab.asks(1, object(1)), LostSender { node: NodeId(1), is_useless: false });
     lab.fetch(1, object(2), whole);
     let copy = lab.end(1, object(2)).unwrap();
     assert!(*lab.nodes[1].pin(copy).unwrap() == *pattern(12 << 20, 1));
-    assert!(lab.nodes[1].events.iter().any(|event| matches!(event, TransferEvent::Dropped { .. })));
-    lab.fetch(1, object(1), part);
-    assert!(lab.end(1, object(1)).is_ok());
+    // It begins anew when it is told who sends.
+    lab.nodes[1].resume(object(1), part);
+    let copy = lab.end(1, object(1)).unwrap();
+    assert!(*lab.nodes[1].pin(copy).unwrap() == *pattern(10 << 20, 1));
 }
 
 #[test]
@@ -191,6 +192,27 @@ fn a_part_is_sent_on_to_a_third_node_while_the_rest_is_missing() {
     assert_eq!(lab.end(1, object(1)), Ok(middle));
 }
 
+#[test]
+fn an_object_is_asked_for_by_name_before_its_sender_has_a_byte_or_a_place() {
+    let mut lab = Lab::new(&[16, 16, 16, 16]);
+    let bytes = pattern(10 << 20, 9);
+    let at = lab.nodes[0].put(&bytes);
+    // The last of the chain asks first.
+    lab.fetch_named(3, object(1), at, 2);
+    lab.fetch_named(2, object(1), at, 1);
+    let node = &mut lab.nodes[1];
+    node.transfers.fetch(&mut node.objects, spec(object(1)), at, None);
+    lab.until("the dials", |lab| lab.net.lock().unwrap().dials == 2);
+    lab.nodes[1].resume(object(1), at);
+    for node in 1..4 {
+        let copy = lab.end(node, object(1)).unwrap();
+        assert!(*lab.nodes[node].pin(copy).unwrap() == *bytes);
+    }
+    // What is not fetched there, or under another name, is refused.
+    lab.fetch_named(0, object(2), Location { node: NodeId(2), ..at }, 1);
+    assert_eq!(lab.asks(0, object(2)), LostSender { node: NodeId(2), is_useless: true });
+}
+
 /// Three nodes: the second has a part from the first and feeds the third, when its own connection breaks.
 fn broken_chain(bytes: &[u8]) -> (Lab, Location, Location) {
     let mut lab = Lab::new(&[16, 16, 16]);
@@ -198,11 +220,10 @@ fn broken_chain(bytes: &[u8]) -> (Lab, Location, Location) {
     let gate = lab.gate(4 << 20);
     lab.fetch(1, object(1), at);
     let middle = lab.arrived(1, object(1), 3 << 20);
-    lab.fetch(2, object(1), middle);
+    lab.fetch_named(2, object(1), at, 1);
     lab.arrived(2, object(1), 3 << 20);
     drop(gate);
-    let broken = lab.end(1, object(1));
-    assert!(matches!(broken, Err(TransferError::Interrupted { .. })), "{broken:?}");
+    assert_eq!(lab.asks(1, object(1)), LostSender { node: NodeId(1), is_useless: false });
     (lab, at, middle)
 }
 
@@ -210,25 +231,26 @@ fn broken_chain(bytes: &[u8]) -> (Lab, Location, Location) {
 fn who_is_fed_by_a_part_does_not_notice_that_it_was_resumed() {
     let bytes = pattern(10 << 20, 9);
     let (mut lab, at, middle) = broken_chain(&bytes);
-    lab.fetch(1, object(1), at);
+    lab.nodes[1].resume(object(1), at);
     assert_eq!(lab.end(1, object(1)), Ok(middle));
     let copy = lab.end(2, object(1)).unwrap();
     assert!(*lab.nodes[2].pin(copy).unwrap() == *bytes);
+    assert!(lab.nodes[2].lost.is_empty());
 }
 
 #[test]
 fn who_is_fed_by_a_part_that_is_given_up_fetches_the_rest_elsewhere() {
     let bytes = pattern(10 << 20, 9);
-    let (mut lab, at, middle) = broken_chain(&bytes);
-    let node = &mut lab.nodes[1];
-    node.transfers.cancel(&mut node.objects, object(1));
-    assert_eq!(lab.end(1, object(1)), Err(TransferError::Cancelled));
-    assert!(lab.nodes[1].events.contains(&TransferEvent::Dropped { object: object(1), at: middle }));
-    let Err(TransferError::Interrupted { from, watermark, why }) = lab.end(2, object(1)) else { panic!("it was fed") };
-    assert!(from == NodeId(2) && watermark >= 3 << 20 && why.contains("cancelled"), "{why}");
-    lab.fetch(2, object(1), at);
+    let (mut lab, at, _) = broken_chain(&bytes);
+    lab.nodes[1].refuse(object(1), "it was freed");
+    let error = lab.end(1, object(1)).unwrap_err().to_string();
+    assert!(error.contains("it was freed (the transfer from node-1 broke"), "{error}");
+    assert_eq!(lab.asks(2, object(1)), LostSender { node: NodeId(2), is_useless: true });
+    lab.nodes[2].resume(object(1), at);
     let copy = lab.end(2, object(1)).unwrap();
     assert!(*lab.nodes[2].pin(copy).unwrap() == *bytes);
+    let measured = lab.nodes[2].transfers.take_measured();
+    assert!(measured[0].bytes <= 7 << 20, "what had come was kept");
 }
 
 #[test]
@@ -254,12 +276,11 @@ fn places_that_do_not_fit_are_refused_in_words() {
     ];
     for (number, (at, text)) in wrong.into_iter().enumerate() {
         lab.fetch(1, object(number as u64), at);
+        lab.asks(1, object(number as u64));
+        lab.nodes[1].refuse(object(number as u64), "nobody has it");
         let error = lab.end(1, object(number as u64)).unwrap_err().to_string();
         assert!(error.contains(text), "{error}");
     }
-    let longest = Location { node: NodeId(u32::MAX), entry: !0, generation: !0, offset: !0, len: !0 };
-    let key = key_of(ObjectId::from_raw(bireme_core::id::TaskId::from_raw(u128::MAX), u64::MAX), longest);
-    assert!(key.len() <= bireme_net::bulk::KEY_BYTES_MAX);
 }
 
 #[test]
@@ -270,29 +291,63 @@ fn a_dead_sender_ends_what_came_from_it_and_the_rest_comes_from_another() {
     let _gate = lab.gate(4 << 20);
     lab.fetch(2, object(1), first);
     lab.arrived(2, object(1), 3 << 20);
-    let node = &mut lab.nodes[2];
-    node.transfers.node_died(&mut node.objects, NodeId(1));
-    let Err(TransferError::Interrupted { watermark, .. }) = lab.end(2, object(1)) else { panic!("its sender is dead") };
-    assert!(watermark >= 3 << 20);
-    lab.fetch(2, object(1), second);
+    lab.nodes[2].transfers.node_died(NodeId(1));
+    assert_eq!(lab.asks(2, object(1)), LostSender { node: NodeId(1), is_useless: false });
+    lab.nodes[2].resume(object(1), second);
     let copy = lab.end(2, object(1)).unwrap();
+    assert!(lab.nodes[2].transfers.take_measured()[0].bytes <= 7 << 20);
     assert!(*lab.nodes[2].pin(copy).unwrap() == *bytes);
     assert!(lab.nodes[2].transfers.transfers.is_empty() && lab.nodes[2].transfers.numbers.is_empty());
 }
 
 #[test]
-fn a_cancelled_fetch_gives_its_room_back_and_the_next_one_starts_anew() {
+fn a_fetch_that_is_refused_gives_its_room_back_and_the_next_one_starts_anew() {
     let mut lab = Lab::new(&[16, 16]);
     let bytes = pattern(10 << 20, 4);
     let at = lab.nodes[0].put(&bytes);
     let _gate = lab.gate(4 << 20);
     lab.fetch(1, object(1), at);
     lab.arrived(1, object(1), 3 << 20);
-    let node = &mut lab.nodes[1];
-    node.transfers.cancel(&mut node.objects, object(1));
-    // Wanted again before the cancelled one has ended: it has nothing to do with it.
+    lab.nodes[1].refuse(object(1), "it was freed");
+    // Wanted again before the other one has ended: it has nothing to do with it.
     lab.fetch(1, object(1), at);
-    assert_eq!(lab.end(1, object(1)), Err(TransferError::Cancelled));
+    let refused = lab.end(1, object(1));
+    assert!(matches!(&refused, Err(TransferError::Nowhere { why, .. }) if why == "it was freed"), "{refused:?}");
     let copy = lab.end(1, object(1)).unwrap();
     assert!(*lab.nodes[1].pin(copy).unwrap() == *bytes);
+}
+
+#[test]
+fn a_connection_too_many_waits_until_another_one_ends() {
+    let mut lab = Lab::new(&[16, 16]);
+    let bytes = pattern(1 << 20, 3);
+    let at = lab.nodes[0].put(&bytes);
+    let mut idle: Vec<_> = (0..SERVED_CONNECTIONS_MAX).map(|_| lab.connect(0)).collect();
+    lab.fetch(1, object(1), at);
+    // It dials, and hears that it has to wait.
+    lab.until("the dial", |lab| lab.net.lock().unwrap().dials == 1);
+    assert!(lab.nodes[1].events.is_empty());
+    idle.pop();
+    let copy = lab.end(1, object(1)).unwrap();
+    assert!(*lab.nodes[1].pin(copy).unwrap() == *bytes);
+    assert!(lab.nodes[1].lost.is_empty());
+}
+
+#[test]
+fn a_connection_that_idles_makes_way_for_one_that_waits() {
+    let mut lab = Lab::new(&[16, 16, 16]);
+    let bytes = pattern(1 << 20, 3);
+    let at = lab.nodes[0].put(&bytes);
+    let _idle: Vec<_> = (1..SERVED_CONNECTIONS_MAX).map(|_| lab.connect(0)).collect();
+    // The first keeps its connection for the next object.
+    for node in [1, 2] {
+        lab.fetch(node, object(1), at);
+        let copy = lab.end(node, object(1)).unwrap();
+        assert!(*lab.nodes[node].pin(copy).unwrap() == *bytes);
+    }
+    // It dials again when it needs one, and its own makes way for that.
+    let again = lab.nodes[0].put(&bytes);
+    lab.fetch(1, object(2), again);
+    assert!(lab.end(1, object(2)).is_ok());
+    assert!(lab.nodes.iter().all(|node| node.lost.is_empty()));
 }

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use bireme_core::message::{FromNode, ToNode};
+use bireme_net::bulk::HostMark;
 use bireme_net::wire::PlainWire;
 use bireme_net::{Fabric, Sleeper, SlotId};
 use bireme_store::{Pinned, Sealed, SpillOptions, UnsealedLocation};
@@ -32,6 +33,12 @@ pub(super) struct TestNode {
     /// A process of the node that writes and reads objects.
     pub(super) reader: StoreClient,
     pub(super) events: Vec<TransferEvent>,
+    /// Who sends what, one after another: the test is the owner's node.
+    sources: BTreeMap<ObjectId, VecDeque<CopySource>>,
+    /// Questions that wait for the next source.
+    pub(super) asking: Vec<(ObjectId, u64)>,
+    /// Senders that were lost.
+    pub(super) lost: Vec<LostSender>,
     doorbell: Doorbell,
 }
 
@@ -42,6 +49,11 @@ pub(super) struct Lab {
 
 pub(super) fn object(number: u64) -> ObjectId {
     ObjectId::put(bireme_core::id::TaskId::root(1, ProcessId::DRIVER), 0, number, 0)
+}
+
+/// The object with an owner.
+pub(super) fn spec(object: ObjectId) -> RefSpec {
+    RefSpec { object, owner: ProcessId::DRIVER }
 }
 
 pub(super) fn pattern(len: usize, salt: usize) -> Vec<u8> {
@@ -55,9 +67,19 @@ impl Lab {
     }
 
     pub(super) fn with(mebibytes: &[u64], spill: &SpillOptions) -> Self {
+        Self::on_hosts(mebibytes, spill, |_| None)
+    }
+
+    /// Nodes that read each other's memory, but for those that are elsewhere.
+    pub(super) fn near(mebibytes: &[u64], elsewhere: &[usize]) -> Self {
+        let here = HostMark::of_this_process();
+        Self::on_hosts(mebibytes, &SpillOptions::default(), |at| here.filter(|_| !elsewhere.contains(&at)))
+    }
+
+    fn on_hosts(mebibytes: &[u64], spill: &SpillOptions, host: impl Fn(usize) -> Option<HostMark>) -> Self {
         let net = Arc::new(Mutex::new(Net::default()));
         let sizes = mebibytes.iter().enumerate();
-        let nodes = sizes.map(|(at, size)| node(NodeId(at as u32 + 1), size << 20, spill, &net)).collect();
+        let nodes = sizes.map(|(at, size)| node(NodeId(at as u32 + 1), size << 20, (spill, host(at)), &net)).collect();
         Self { net, nodes }
     }
 
@@ -68,11 +90,27 @@ impl Lab {
         tell
     }
 
+    /// A connection to a node on which nothing is asked.
+    pub(super) fn connect(&self, node: usize) -> TcpStream {
+        let (near, far) = sockets();
+        self.nodes[node].transfers.server().serve(Box::new(PlainWire::new(far).unwrap()), NodeId(99)).unwrap();
+        near
+    }
+
     pub(super) fn pass(&mut self) {
         for node in &mut self.nodes {
             node.doorbell.take_ready(|_| {});
             let _ = node.objects.progress();
-            node.events.extend(node.transfers.progress(&mut node.objects));
+            for event in node.transfers.progress(&mut node.objects) {
+                match event {
+                    TransferEvent::Wanted { number, object, lost, .. } => {
+                        node.lost.extend(lost);
+                        node.asking.push((object.object, number));
+                    }
+                    other => node.events.push(other),
+                }
+            }
+            node.answer();
         }
     }
 
@@ -92,9 +130,33 @@ impl Lab {
         }
     }
 
-    pub(super) fn fetch(&mut self, node: usize, object: ObjectId, at: Location) {
+    /// Fetches an object from the first place, and when that is lost from the next.
+    pub(super) fn fetch_from(&mut self, node: usize, object: ObjectId, places: &[Location]) {
+        let sources = places.iter().map(|at| CopySource { node: at.node, at: *at, is_complete: true });
         let node = &mut self.nodes[node];
-        node.transfers.fetch(&mut node.objects, object, at, None);
+        node.sources.insert(object, sources.collect());
+        node.transfers.fetch(&mut node.objects, spec(object), places[0], None);
+    }
+
+    pub(super) fn fetch(&mut self, node: usize, object: ObjectId, at: Location) {
+        self.fetch_from(node, object, &[at]);
+    }
+
+    /// Fetches an object by name from a node that fetches it too.
+    pub(super) fn fetch_named(&mut self, node: usize, object: ObjectId, of: Location, sender: usize) {
+        let source = CopySource { node: self.nodes[sender].id, at: of, is_complete: false };
+        let node = &mut self.nodes[node];
+        node.sources.insert(object, [source].into());
+        node.transfers.fetch(&mut node.objects, spec(object), of, None);
+    }
+
+    /// Waits until a node has lost its sender and asks for another one.
+    pub(super) fn asks(&mut self, node: usize, object: ObjectId) -> LostSender {
+        self.until("a lost sender", |lab| {
+            let node = &lab.nodes[node];
+            !node.lost.is_empty() && node.asking.iter().any(|(asked, _)| *asked == object)
+        });
+        self.nodes[node].lost.remove(0)
     }
 
     /// Waits for the end of a fetch.
@@ -103,7 +165,7 @@ impl Lab {
         self.until("the end of a fetch", |lab| {
             let events = &mut lab.nodes[node].events;
             let is_end =
-                |event: &TransferEvent| matches!(event, TransferEvent::Ended { object: ended, .. } if *ended == object);
+                |event: &TransferEvent| matches!(event, TransferEvent::Ended { object: ended, .. } if ended.object == object);
             end = events.iter().position(is_end).map(|at| events.remove(at));
             end.is_some()
         });
@@ -116,10 +178,9 @@ impl Lab {
         let mut found = None;
         self.until("the first part of an object", |lab| {
             let node = &lab.nodes[node];
-            found = node.events.iter().rev().find_map(|event| match event {
-                TransferEvent::Started { object: started, at } if *started == object => Some(*at),
-                _ => None,
-            });
+            let of = node.transfers.numbers.get(&object).and_then(|number| node.transfers.transfers.get(number));
+            let of = of.map(|transfer| transfer.of);
+            found = of.and_then(|of| node.transfers.shared.names.wait(object, of, Duration::ZERO).ok().flatten());
             let view = found.map(|at| node.reader.pin_growing(UnsealedLocation(to_store(at))));
             view.is_some_and(|view| view.is_ok_and(|view| view.watermark() >= bytes))
         });
@@ -136,6 +197,29 @@ impl Drop for Lab {
 }
 
 impl TestNode {
+    /// Answers the questions for which there is a source.
+    fn answer(&mut self) {
+        for (object, number) in std::mem::take(&mut self.asking) {
+            match self.sources.get_mut(&object).and_then(VecDeque::pop_front) {
+                Some(source) => self.transfers.assigned(&mut self.objects, number, Ok(source)),
+                None => self.asking.push((object, number)),
+            }
+        }
+    }
+
+    /// Names another sender to who asks for one.
+    pub(super) fn resume(&mut self, object: ObjectId, at: Location) {
+        let source = CopySource { node: at.node, at, is_complete: true };
+        self.sources.insert(object, [source].into());
+    }
+
+    /// Says that nobody sends it.
+    pub(super) fn refuse(&mut self, object: ObjectId, why: &str) {
+        let number = self.transfers.numbers[&object];
+        self.asking.retain(|(_, asking)| *asking != number);
+        self.transfers.assigned(&mut self.objects, number, Err(why.to_owned()));
+    }
+
     pub(super) fn put(&mut self, bytes: &[u8]) -> Location {
         let process = ProcessId::first_driver(self.id);
         let request = ToNode::CreateObject { request: 1, len: bytes.len() as u64 };
@@ -166,7 +250,12 @@ impl TestNode {
     }
 }
 
-fn node(id: NodeId, capacity: u64, spill: &SpillOptions, net: &Arc<Mutex<Net>>) -> TestNode {
+fn node(
+    id: NodeId,
+    capacity: u64,
+    (spill, host): (&SpillOptions, Option<HostMark>),
+    net: &Arc<Mutex<Net>>,
+) -> TestNode {
     let (arena, table) = (Arc::new(Arena::create(capacity).unwrap()), Arc::new(Table::create().unwrap()));
     let fabric = Fabric::create().unwrap();
     let slot = SlotId::new(0).unwrap();
@@ -178,10 +267,11 @@ fn node(id: NodeId, capacity: u64, spill: &SpillOptions, net: &Arc<Mutex<Net>>) 
     let reader = StoreClient::new(Arc::clone(&arena), Arc::clone(&table), ProcessSlot::new(process.slot).unwrap());
     let dialled = Arc::clone(net);
     let dial = move |peer: NodeId| dial(&dialled, id, peer);
-    let options = BulkOptions { silence: Duration::from_secs(5), ..BulkOptions::default() };
+    let options = BulkOptions { silence: Duration::from_secs(5), host, ..BulkOptions::default() };
     let transfers = Transfers::new(id, &mut objects, (arena, table), doorbell.clone(), options, dial);
     net.lock().unwrap().servers.insert(id, transfers.server());
-    TestNode { id, objects, transfers, reader, events: Vec::new(), doorbell }
+    let (events, sources, asking, lost) = (Vec::new(), BTreeMap::new(), Vec::new(), Vec::new());
+    TestNode { id, objects, transfers, reader, events, sources, asking, lost, doorbell }
 }
 
 fn sockets() -> (TcpStream, TcpStream) {
