@@ -41,7 +41,7 @@ pub const CHECK: Budget = Budget {
 pub const CI: Budget = Budget {
     name: "ci",
     seeds: 80_000,
-    simulation: Duration::from_secs(300),
+    simulation: Duration::from_secs(600),
     preemptions: 3,
     cases: 256,
     profile: "ci",

@@ -12,16 +12,20 @@ mod links;
 mod making;
 mod members;
 mod nodes;
+mod reduces;
 mod shell;
+mod stages;
 mod stores;
 mod streams;
 mod threads;
+mod transfers;
 mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bireme_core::controller::{FromController, ToController};
 use bireme_core::failure::DeathCause;
+use bireme_core::flow::StageId;
 use bireme_core::id::{GroupId, JobId, NodeId, ObjectId, ProcessId};
 use bireme_core::owner::{self, Owner, OwnerConfig};
 use bireme_core::resources::UNITS_PER_WHOLE;
@@ -38,7 +42,7 @@ use crate::random::Random;
 
 use links::{Frame, Wires};
 use members::{Members, Welcome};
-use stores::Fetch;
+use transfers::Wanted;
 
 pub use host::Host;
 pub use threads::Thread;
@@ -97,7 +101,12 @@ enum Happening {
     Cut,
     Healed(NodeId, NodeId),
     Broken,
-    Fetched(Box<Fetch>),
+    /// A store begins to see to a copy.
+    CopyWanted(Box<Wanted>),
+    /// A transfer has heard who sends, or got further.
+    TransferWentOn(NodeId, u64),
+    /// A node goes on with its part of a reduce.
+    StageWentOn(NodeId, StageId),
 }
 
 /// A driver or worker.
@@ -298,7 +307,9 @@ impl Cluster {
             Happening::Cut => self.strike_cut(),
             Happening::Healed(from, to) => self.heal(from, to),
             Happening::Broken => self.strike_connection(),
-            Happening::Fetched(fetch) => self.fetched(*fetch),
+            Happening::CopyWanted(wanted) => self.copy_wanted(*wanted),
+            Happening::TransferWentOn(node, number) => self.transfer_went_on(node, number),
+            Happening::StageWentOn(node, id) => self.stage_went_on(node, id),
         }
     }
 

@@ -10,6 +10,7 @@ pub mod gpus;
 pub mod groups;
 pub mod jobs;
 pub mod order;
+pub mod reduces;
 pub mod released;
 pub mod resources;
 pub mod rest;
@@ -20,12 +21,14 @@ pub mod values;
 use std::collections::BTreeSet;
 
 use bireme_core::failure::Failure;
+use bireme_core::flow::Op;
 use bireme_core::id::{ActorId, JobId, NodeId, ObjectId, ProcessId, TaskId};
 use bireme_core::ledger::Snapshot;
+use bireme_core::reduce::Order;
 use bireme_core::resources::Amount;
 use bireme_core::spec::TaskSpec;
 use bireme_core::stream::{READ_ONCE, Stream};
-use bireme_core::value::{Location, RefSpec, Value};
+use bireme_core::value::{Body, Location, RefSpec, Value};
 
 use crate::cluster::Cluster;
 
@@ -82,6 +85,7 @@ pub struct Watch {
     order: order::Order,
     streams: streams::Streams,
     bytes: bytes::Bytes,
+    reduces: reduces::Reduces,
     released: released::Released,
     tenures: tenure::Tenures,
     violation: Option<Violation>,
@@ -106,6 +110,9 @@ impl Watch {
 
     /// User code in `process` sees a value.
     pub fn observed(&mut self, object: ObjectId, value: &Value, process: ProcessId) {
+        if self.reduces.went_with_its_owner(object, value) {
+            return;
+        }
         let content = self.bytes.content(value);
         let seen = self.values.observed(object, &content, process);
         self.note(seen);
@@ -230,6 +237,36 @@ impl Watch {
         self.bytes.stored(at)
     }
 
+    /// What lies in a place.
+    pub fn content_at(&self, at: Location) -> u64 {
+        self.bytes.content_at(at)
+    }
+
+    /// A process asks for a reduce.
+    pub fn reduce_asked(&mut self, target: ObjectId, inputs: Vec<ObjectId>, count: u32, op: Op, order: Order) {
+        self.reduces.asked(target, inputs, count, op, order);
+    }
+
+    /// A stage of a reduce has made what lies there.
+    pub fn folded(&mut self, at: Location, folded: reduces::Folded) {
+        self.reduces.folded(self.bytes.content_at(at), folded);
+    }
+
+    /// A process has combined small inputs.
+    pub fn combined(&mut self, target: ObjectId, inputs: Vec<ObjectId>) {
+        self.reduces.combined(target, inputs);
+    }
+
+    /// A process records the value of an object, and says which inputs it is made of when it is the result of a reduce.
+    pub fn recorded(&mut self, object: ObjectId, value: &Value, used: Option<&[u32]>) {
+        let content = if let Body::Stored(at) = value.body { Some(self.bytes.content_at(at)) } else { None };
+        if let Some(content) = content {
+            self.reduces.recorded(object, content);
+        }
+        let released = self.reduces.released(object, value, content, used);
+        self.note(released);
+    }
+
     /// A copy was made.
     pub fn copied(&mut self, of: Location, at: Location) {
         self.bytes.copied(of, at);
@@ -284,5 +321,10 @@ impl Watch {
 }
 
 fn planned(failure: &Failure) -> bool {
-    matches!(failure, Failure::Returned { .. })
+    match failure {
+        Failure::Returned { .. } => true,
+        // Of what is planned to fail.
+        Failure::Reduce { reason, .. } => reason.contains("planned"),
+        _ => false,
+    }
 }

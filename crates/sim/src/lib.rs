@@ -6,6 +6,7 @@
 //! of everything that happened. A run has two phases: with faults (safety: the invariants hold at every step) and
 //! without (liveness: everything that was submitted ends, and nothing is left at rest).
 
+pub mod broadcasts;
 pub mod cluster;
 pub mod faults;
 pub mod invariants;
@@ -14,6 +15,7 @@ pub mod planted;
 pub mod program;
 pub mod random;
 pub mod run;
+pub mod trees;
 pub mod workload;
 
 #[cfg(test)]

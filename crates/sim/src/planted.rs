@@ -31,11 +31,19 @@ pub enum Planted {
     CopyUntold,
     /// A node that is to be drained leaves with what it has.
     LeftUndrained,
+    /// A stage goes on without a stream that broke.
+    StreamLeftOut,
+    /// A stage whose stream broke combines what it had of it a second time.
+    TakenTwice,
+    /// Who has lost the sender of a copy is told to take the rest from one that gets it from him.
+    OwnDescendant,
+    /// Who has lost the sender of a copy asks the next one for all of it.
+    FromTheStart,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::ReplyBeforeRecord,
         Self::GiveBackDropped,
         Self::AdoptNotAsked,
@@ -50,6 +58,10 @@ impl Planted {
         Self::CommittedAtOnce,
         Self::CopyUntold,
         Self::LeftUndrained,
+        Self::StreamLeftOut,
+        Self::TakenTwice,
+        Self::OwnDescendant,
+        Self::FromTheStart,
     ];
 
     /// The name on the command line.
@@ -69,6 +81,10 @@ impl Planted {
             Self::CommittedAtOnce => "committed-at-once",
             Self::CopyUntold => "copy-untold",
             Self::LeftUndrained => "left-undrained",
+            Self::StreamLeftOut => "stream-left-out",
+            Self::TakenTwice => "taken-twice",
+            Self::OwnDescendant => "own-descendant",
+            Self::FromTheStart => "from-the-start",
         }
     }
 

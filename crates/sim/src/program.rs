@@ -3,7 +3,9 @@
 //! A value is a number that is drawn anew in every run of a task, so a task that runs twice gives two values, and an
 //! observer that sees both has found a bug.
 
+use bireme_core::flow;
 use bireme_core::id::NodeId;
+use bireme_core::reduce;
 use bireme_core::spec::{GroupStrategy, Strategy};
 use bireme_core::stream::Stream;
 
@@ -82,6 +84,19 @@ pub enum Op {
         /// At once.
         force: bool,
     },
+    /// Reduces these to one object; fills the next register. They are all small or all large.
+    Reduce {
+        /// What.
+        inputs: Vec<Register>,
+        /// So many of them are taken, the first that are there.
+        count: usize,
+        /// How two become one.
+        op: flow::Op,
+        /// How it is done.
+        options: reduce::Options,
+    },
+    /// Has the object brought to all nodes, while it is made when it is the result of a reduce.
+    Broadcast(Register),
     /// Counts one call on the actor that this code belongs to.
     Apply,
     /// The actor keeps the reference.
@@ -101,6 +116,17 @@ pub enum Op {
     Return(Vec<Register>),
 }
 
+/// How large the results of a job are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// Drawn in each run.
+    Any,
+    /// They travel inside of messages.
+    Small,
+    /// They lie in stores.
+    Large,
+}
+
 /// A function, constructor or method.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -116,6 +142,8 @@ pub struct Job {
     pub gpu_tenths: u64,
     /// How many results it has.
     pub returns: u32,
+    /// How large they are.
+    pub size: Size,
     /// What its process must look like; 0 for the usual.
     pub environment: u64,
     /// Calls at once, for the constructor of an actor.
@@ -147,6 +175,7 @@ impl Program {
             cpu_tenths: 10,
             gpu_tenths: 0,
             returns: 1,
+            size: Size::Any,
             environment: 0,
             concurrency_max: 1,
             calls_max: 0,
@@ -172,7 +201,9 @@ impl Program {
     /// Draws on which of so many nodes each job runs: the more it is left open, the less they have to do with each other.
     pub fn place(&mut self, nodes: u32, random: &mut Random) {
         let mixed = random.below(4);
-        for job in self.jobs.iter_mut().filter(|_| nodes > 1) {
+        // Those that have to be spread for what they are to show are.
+        let open = |job: &&mut Job| nodes > 1 && job.strategy == Strategy::Default;
+        for job in self.jobs.iter_mut().filter(open) {
             let node = NodeId(random.within(1, nodes.into()) as u32);
             job.strategy = match random.below(3 + mixed) {
                 0..=2 => Strategy::Default,

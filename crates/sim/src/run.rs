@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::broadcasts;
 use crate::cluster::Cluster;
 use crate::faults::Faults;
 use crate::invariants::Violation;
@@ -45,11 +46,18 @@ pub fn draw(seed: u64) -> (Program, Faults) {
 
 /// One seed in so many is run twice.
 const TWICE_ONE_IN: u64 = 8;
+/// One seed in so many is of a broadcast too.
+const BROADCAST_ONE_IN: u64 = 8;
 
 /// Runs a seed; some seeds twice, to compare the two.
 pub fn run(seed: u64, planted: Option<Planted>) -> Outcome {
     let (program, faults) = draw(seed);
     let mut outcome = run_program(seed, &program, &faults, planted);
+    if seed % BROADCAST_ONE_IN == 1 && outcome.failure.is_none() {
+        let broadcast = broadcasts::run(seed, planted);
+        outcome.hash ^= broadcast.hash;
+        outcome.failure = broadcast.failure.map(|violation| (violation, vec![]));
+    }
     if !seed.is_multiple_of(TWICE_ONE_IN) {
         return outcome;
     }

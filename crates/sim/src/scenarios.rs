@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod broadcasts;
 mod concurrency;
 mod deaths;
 mod jobs;
 mod nodes;
 mod planted;
+mod reduces;
 mod streams;
+mod trees;
 
 use crate::faults::Faults;
 use crate::program::Program;

@@ -2,6 +2,7 @@
 
 pub mod actors;
 pub mod groups;
+pub mod reduces;
 pub mod references;
 pub mod streams;
 pub mod tasks;
@@ -12,7 +13,7 @@ use crate::random::Random;
 /// Adds the drawn workloads to a program.
 pub fn draw(random: &mut Random) -> Program {
     let mut program = Program::default();
-    let all: [fn(&mut Program, &mut Random); 20] = [
+    let all: [fn(&mut Program, &mut Random); 22] = [
         tasks::fan_out,
         tasks::chain,
         tasks::braid,
@@ -33,6 +34,8 @@ pub fn draw(random: &mut Random) -> Program {
         streams::returned,
         streams::by_an_actor,
         groups::grouped,
+        reduces::reduced,
+        reduces::reduced_by_tasks,
     ];
     let count = random.within(1, 4);
     for _ in 0..count {

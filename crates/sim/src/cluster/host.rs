@@ -9,6 +9,7 @@ use bireme_core::resources::{Amount, Resources};
 use bireme_core::time::Tick;
 
 use super::links::Link;
+use super::stages::Stages;
 use super::stores::Store;
 use super::{Cluster, Happening};
 
@@ -33,6 +34,8 @@ pub struct Host {
     pub(super) beats: u64,
     /// What lies in its store.
     pub(crate) store: Store,
+    /// Its parts in reduces.
+    pub(crate) stages: Stages,
 }
 
 impl Cluster {
@@ -73,6 +76,7 @@ impl Cluster {
             leaving: false,
             beats: 0,
             store: Store::default(),
+            stages: Stages::default(),
         };
         self.hosts.insert(id, host);
         let Some(dies_us) = self.second_driver_dies_us() else {

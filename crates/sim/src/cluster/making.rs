@@ -8,6 +8,7 @@ use bireme_core::value::{Body, RefSpec, Value};
 
 use super::threads::Wait;
 use super::{Cluster, Happening};
+use crate::program::Size;
 
 impl Cluster {
     /// Submits; a repeated thread asks first.
@@ -48,8 +49,13 @@ impl Cluster {
     }
 
     /// Something new, inside the message or in the store.
-    pub(super) fn new_body(&mut self, process: ProcessId) -> Body {
-        if self.random.one_in(6) {
+    pub(super) fn new_body(&mut self, process: ProcessId, size: Size) -> Body {
+        let large = match size {
+            Size::Any => self.random.one_in(6),
+            Size::Small => false,
+            Size::Large => true,
+        };
+        if large {
             return Body::Stored(self.new_place(process, 0));
         }
         Body::Inline(self.random.number().to_le_bytes().to_vec().into())
@@ -57,7 +63,7 @@ impl Cluster {
 
     pub(super) fn make_put(&mut self, process: ProcessId, id: u64, nested: Vec<RefSpec>) {
         // The digest is of the code, the value is drawn: a put that is made twice instead of adopted shows.
-        let value = Value { body: self.new_body(process), nested };
+        let value = Value { body: self.new_body(process, Size::Any), nested };
         let Some(thread) = self.thread(process, id) else { return };
         thread.lane.advance();
         let object = thread.lane.put_id();
@@ -80,7 +86,15 @@ impl Cluster {
         self.tell_node(process, &ToNode::Adopt { request, object, digest, items: 0 });
     }
 
-    fn put(&mut self, process: ProcessId, id: u64, object: ObjectId, digest: u64, value: Value, recorded: bool) {
+    pub(super) fn put(
+        &mut self,
+        process: ProcessId,
+        id: u64,
+        object: ObjectId,
+        digest: u64,
+        value: Value,
+        recorded: bool,
+    ) {
         self.fill(process, id, Some(RefSpec { object, owner: process }));
         self.step_owner(process, owner::Event::Put { object, digest, value, recorded });
     }
@@ -89,7 +103,7 @@ impl Cluster {
     pub(super) fn answer_thread(&mut self, process: ProcessId, request: u64, adoption: Adoption, attempt: u32) {
         let Some(entry) = self.processes.get_mut(&process) else { return };
         let asker = entry.threads.iter_mut().find(|(_, thread)| match &thread.wait {
-            Wait::Task(asked, _) | Wait::Put(asked, ..) => *asked == request,
+            Wait::Task(asked, _) | Wait::Put(asked, ..) | Wait::Reduce(asked, ..) => *asked == request,
             Wait::Nothing | Wait::Object(_) | Wait::Room | Wait::Fetch(..) => false,
         });
         let Some((&id, thread)) = asker else { return };
@@ -102,6 +116,7 @@ impl Cluster {
                 self.adopted_task(process, id, *spec, adoption, attempt);
             }
             Wait::Put(_, object, digest, value) => self.adopted_put(process, id, object, digest, value, adoption),
+            Wait::Reduce(_, object, wanted) => self.adopted_reduce(process, id, object, *wanted, adoption),
             Wait::Nothing | Wait::Object(_) | Wait::Room | Wait::Fetch(..) => {}
         }
         let waits = self.thread(process, id).is_none_or(|thread| !matches!(thread.wait, Wait::Nothing));
@@ -162,7 +177,7 @@ impl Cluster {
     }
 
     /// What the ledger has dropped and nobody knows begins a new life.
-    fn forget_if_unknown(&mut self, object: ObjectId) {
+    pub(super) fn forget_if_unknown(&mut self, object: ObjectId) {
         let known = self.processes.values().any(|entry| entry.owner.knows(&object));
         let recorded = self.hosts.values().any(|host| host.node.ledger().knows(object));
         if !known && !recorded {

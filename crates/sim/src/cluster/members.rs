@@ -203,6 +203,7 @@ impl Cluster {
                     return;
                 }
                 self.step_node(node, node::Event::NodeDied { node: dead, reason: departure.to_string() });
+                self.stages_lose_node(node, dead);
             }
             FromController::NodeDraining { node: other } => {
                 self.step_node(node, node::Event::NodeDraining { node: other });

@@ -38,7 +38,10 @@ impl Cluster {
                 Effect::Tell { node: to, message } => self.tell(node, to, &message),
                 Effect::AskController(request) => self.tell_controller(node, &request),
                 Effect::Promote(at) => self.promote(node, at),
-                Effect::Bring { object, at } => self.bring(node, object, at),
+                Effect::Bring { object, at } => self.want_copy(node, None, object, at),
+                Effect::FetchFrom { number, from } => self.fetch_from(node, number, from),
+                Effect::RunStage(spec) => self.run_stage(node, spec),
+                Effect::EndStage { id, reason } => self.end_stage(node, id, &reason),
                 // Machines here have memory enough.
                 Effect::SpillSome { .. } => {}
             }
@@ -201,7 +204,7 @@ impl Cluster {
                 Ok(NodeBound::Request(request)) => {
                     self.step_node(process.node, node::Event::Requested { process, request })
                 }
-                Ok(NodeBound::Relay { to, bytes }) => {
+                Ok(NodeBound::Relay { to, bytes, .. }) => {
                     self.step_node(process.node, node::Event::Relay { process, to, bytes });
                 }
                 Err(malformed) => panic!("{process} wrote what cannot be read: {malformed}"),

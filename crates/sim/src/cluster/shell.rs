@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bireme_core::failure::{Death, DeathCause};
-use bireme_core::id::{NodeId, ObjectId, ProcessId};
+use bireme_core::id::{NodeId, ObjectId, ProcessId, digest};
 use bireme_core::message::{FromNode, NodeBound, Peer, ToNode};
 use bireme_core::owner::{self, Effect};
 use bireme_core::record::Record;
@@ -158,16 +158,26 @@ impl Cluster {
         let Some(entry) = self.processes.get_mut(&process) else { return };
         let mut effects = Vec::new();
         entry.owner.step(event, self.now, &mut effects);
+        let mut combined = Vec::new();
         for effect in effects {
             if self.dies_now(process) {
                 return;
             }
             match effect {
+                Effect::Combine { target, inputs, .. } => {
+                    let bytes: Vec<u8> = inputs.iter().flat_map(|(_, _, bytes)| bytes.to_vec()).collect();
+                    self.watch.combined(target, inputs.into_iter().map(|(_, object, _)| object).collect());
+                    let result = Ok(digest(&bytes).to_le_bytes().to_vec().into());
+                    combined.push(owner::Event::Combined { target, result });
+                }
                 Effect::Record(record) => self.record(process, &record),
                 Effect::Send { to, message } => self.send(process, to, &message),
                 Effect::Node(request) => self.tell_node(process, &request),
                 Effect::Ready(object) => self.wake_threads(process, object),
             }
+        }
+        for event in combined {
+            self.step_owner(process, event);
         }
     }
 
@@ -202,8 +212,18 @@ impl Cluster {
             self.watch.freed(*object);
         }
         match record {
-            Record::Yielded { value, .. } | Record::Put { value, .. } => self.store_value(process, value),
-            Record::Finished { values, .. } => values.iter().for_each(|value| self.store_value(process, value)),
+            Record::Yielded { value, .. } => self.store_value(process, value),
+            Record::Put { object, value, .. } => {
+                self.store_value(process, value);
+                let used = self.processes.get(&process).and_then(|entry| entry.owner.used_inputs(object));
+                self.watch.recorded(*object, value, used);
+            }
+            Record::Finished { task, values, .. } => {
+                for (index, value) in (0..).zip(values) {
+                    self.store_value(process, value);
+                    self.watch.recorded(ObjectId::result(*task, index), value, None);
+                }
+            }
             _ => {}
         }
         let mut frame = Vec::new();

@@ -1,50 +1,37 @@
-//! The stores of the nodes: what lies where, copies, and how bytes get from one to another.
+//! The stores of the nodes: what lies where, and copies. How bytes get from one to another is in `transfers`.
 
 use std::collections::BTreeMap;
 
 use bireme_core::id::{NodeId, ProcessId};
-use bireme_core::message::{FromNode, RequestId, ToNode};
+use bireme_core::message::{RequestId, ToNode};
 use bireme_core::node;
 use bireme_core::value::{Body, Location, RefSpec, Value};
 use bireme_core::worker;
 
+use super::Cluster;
 use super::threads::Wait;
-use super::{Cluster, Happening};
-use crate::planted::Planted;
-
-/// Bytes of an object take about so long from one node to another.
-const FETCH_US: u64 = 300;
-/// An interrupted transfer goes on after so long.
-const RESUME_US: u64 = 2_000;
+use super::transfers::Transfers;
 
 /// Entry and use of it.
-type Key = (u32, u32);
+pub(super) type Key = (u32, u32);
 
 /// What lies in the store of one node.
 #[derive(Debug, Default)]
 pub struct Store {
-    places: BTreeMap<Key, Stored>,
+    pub(super) places: BTreeMap<Key, Stored>,
     /// Copies of what lies elsewhere, by the place that they were made from.
-    copies: BTreeMap<(NodeId, Key), Location>,
+    pub(super) copies: BTreeMap<(NodeId, Key), Location>,
+    /// Copies that are wanted or on their way.
+    pub(super) transfers: Transfers,
 }
 
 #[derive(Debug)]
-struct Stored {
+pub(super) struct Stored {
     /// Whose, and what it was made from, when it is a copy.
-    copy_of: Option<(RefSpec, Location)>,
+    pub(super) copy_of: Option<(RefSpec, Location)>,
 }
 
-/// A transfer under way.
-#[derive(Clone, Debug)]
-pub(super) struct Fetch {
-    node: NodeId,
-    /// Who waits for it; nobody when the node itself wants it.
-    asker: Option<(ProcessId, RequestId)>,
-    object: RefSpec,
-    at: Location,
-}
-
-fn key(at: Location) -> Key {
+pub(super) fn key(at: Location) -> Key {
     (at.entry, at.generation)
 }
 
@@ -54,14 +41,14 @@ impl Store {
         self.places.contains_key(&key(at))
     }
 
-    fn insert(&mut self, at: Location, copy_of: Option<(RefSpec, Location)>) {
+    pub(super) fn insert(&mut self, at: Location, copy_of: Option<(RefSpec, Location)>) {
         if let Some((_, of)) = copy_of {
             self.copies.insert((of.node, key(of)), at);
         }
         self.places.insert(key(at), Stored { copy_of });
     }
 
-    fn remove(&mut self, at: Location) -> Option<(RefSpec, Location)> {
+    pub(super) fn remove(&mut self, at: Location) -> Option<(RefSpec, Location)> {
         let (object, of) = self.places.remove(&key(at))?.copy_of?;
         self.copies.remove(&(of.node, key(of)));
         Some((object, of))
@@ -108,88 +95,13 @@ impl Cluster {
     pub(super) fn store_request(&mut self, node: NodeId, process: ProcessId, request: ToNode) {
         match request {
             ToNode::FreeObject { at } => self.free_stored(node, at),
-            ToNode::Fetch { request, object, at } => {
-                let after = self.random.within(1, 2 * FETCH_US);
-                self.after(
-                    after,
-                    Happening::Fetched(Box::new(Fetch { node, asker: Some((process, request)), object, at })),
-                );
-            }
+            ToNode::Fetch { request, object, at } => self.want_copy(node, Some((process, request)), object, at),
             _ => {}
         }
     }
 
-    /// The node wants a copy for itself.
-    pub(super) fn bring(&mut self, node: NodeId, object: RefSpec, at: Location) {
-        let after = self.random.within(1, 2 * FETCH_US);
-        self.after(after, Happening::Fetched(Box::new(Fetch { node, asker: None, object, at })));
-    }
-
-    /// The bytes of an object are here, or will never be.
-    pub(super) fn fetched(&mut self, fetch: Fetch) {
-        let Fetch { node, asker, object, at } = fetch;
-        let Some(host) = self.hosts.get(&node) else { return };
-        if let Some(copy) = host.store.copies.get(&(at.node, key(at))).copied() {
-            if asker.is_none() {
-                self.step_node(node, node::Event::Copied { object, of: at, at: Some(copy) });
-            }
-            self.fetch_ends(node, asker, at, Ok(copy));
-            return;
-        }
-        if !host.links.contains_key(&at.node) {
-            match asker {
-                // The node knows who knows of other copies.
-                Some((process, request)) if self.processes.contains_key(&process) => {
-                    let request = ToNode::Fetch { request, object, at };
-                    self.step_node(node, node::Event::Requested { process, request });
-                }
-                Some(_) => {}
-                None => self.fetch_ends(node, None, at, Err(format!("{} is gone", at.node))),
-            }
-            return;
-        }
-        let there = self.hosts.get(&at.node);
-        if there.is_none() || !self.wires.is_whole(node, at.node) {
-            // It goes on when the nodes hear each other, or ends when this one hears of the other's death.
-            self.after(RESUME_US, Happening::Fetched(Box::new(Fetch { node, asker, object, at })));
-            return;
-        }
-        if !there.is_some_and(|host| host.store.has(at)) {
-            self.fetch_ends(node, asker, at, Err(format!("{} has freed it", at.node)));
-            return;
-        }
-        let copy = self.new_place(ProcessId::of_node(node), at.offset);
-        self.watch.copied(at, copy);
-        if let Some(host) = self.hosts.get_mut(&node) {
-            host.store.insert(copy, Some((object, at)));
-        }
-        self.note(|| format!("{node} has a copy of {} from {}", object.object, at.node));
-        if self.planted == Some(Planted::CopyUntold) {
-            self.fetch_ends(node, asker, at, Ok(copy));
-            return;
-        }
-        self.step_node(node, node::Event::Copied { object, of: at, at: Some(copy) });
-        self.fetch_ends(node, asker, at, Ok(copy));
-        self.evict(node);
-        self.arm_node(node);
-    }
-
-    fn fetch_ends(
-        &mut self,
-        node: NodeId,
-        asker: Option<(ProcessId, RequestId)>,
-        of: Location,
-        located: Result<Location, String>,
-    ) {
-        match asker {
-            Some((process, request)) => self.node_says(process, &FromNode::Located { request, located }),
-            None if located.is_err() => self.step_node(node, node::Event::NotBrought { of }),
-            None => {}
-        }
-    }
-
     /// A node may drop copies to make room.
-    fn evict(&mut self, node: NodeId) {
+    pub(super) fn evict(&mut self, node: NodeId) {
         let full = self.faulty && self.faults.nodes.evict_one_in.is_some_and(|n| self.random.one_in(n));
         let Some(host) = self.hosts.get_mut(&node).filter(|_| full) else { return };
         let copies = host.store.places.iter().filter(|(_, stored)| stored.copy_of.is_some());

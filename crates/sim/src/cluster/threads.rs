@@ -13,6 +13,7 @@ use bireme_core::spec::{ActorOptions, GroupStrategy, Strategy, TaskKind, TaskOpt
 use bireme_core::value::{Body, Location, RefSpec, Value};
 use bireme_core::worker::{self, Execution};
 
+use super::reduces::Reducing;
 use super::{Cluster, Happening};
 use crate::planted::Planted;
 use crate::program::{JobId, Op, Register};
@@ -27,6 +28,7 @@ pub(super) enum Wait {
     /// The node's answer about what it is about to make.
     Task(u64, Box<TaskSpec>),
     Put(u64, ObjectId, u64, Value),
+    Reduce(u64, ObjectId, Box<Reducing>),
     /// A copy of what lies on another node.
     Fetch(u64, ObjectId, Location),
 }
@@ -230,6 +232,15 @@ impl Cluster {
                     self.tell_node(process, &ToNode::RemoveGroup { group });
                 }
             }
+            Op::Reduce { inputs, count, op, options } => {
+                let inputs = thread.references(&inputs);
+                self.make_reduce(process, id, Reducing::new(inputs, count, op, options));
+            }
+            Op::Broadcast(register) => {
+                if let Some(reference) = thread.registers.get(register).copied().flatten() {
+                    self.broadcast(process, reference);
+                }
+            }
             Op::Apply => self.apply(process, &thread),
             Op::Keep(register) => self.keep(process, id, register),
             Op::Fail => {
@@ -397,6 +408,7 @@ impl Cluster {
     pub(super) fn finish_thread(&mut self, process: ProcessId, id: u64, outcome: Result<Vec<RefSpec>, Failure>) {
         let Some(entry) = self.processes.get_mut(&process) else { return };
         let Some(thread) = entry.threads.remove(&id) else { return };
+        let size = self.program.jobs[thread.job].size;
         if let Some((lease, spec)) = &thread.seat {
             if let (Ok(_), Some(items)) = (&outcome, entry.worker.items(&spec.id)) {
                 self.watch.whole(spec.id, items);
@@ -406,7 +418,7 @@ impl Cluster {
                     // What a constructor returns is a unit.
                     let unit = matches!(spec.kind, TaskKind::Create(_)).then(|| Body::Inline(vec![0].into()));
                     let mut values: Vec<Value> = (0..spec.returns)
-                        .map(|_| unit.clone().unwrap_or_else(|| self.new_body(process)))
+                        .map(|_| unit.clone().unwrap_or_else(|| self.new_body(process, size)))
                         .map(|body| Value { body, nested: Vec::new() })
                         .collect();
                     if let Some(first) = values.first_mut() {

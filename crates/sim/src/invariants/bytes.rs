@@ -58,11 +58,16 @@ impl Bytes {
         self.lying.iter().map(|(node, entry, _)| format!("the store of {node} has entry: {entry}"))
     }
 
+    /// What lies in a place, or will when it is new.
+    pub fn content_at(&self, at: Location) -> u64 {
+        let fresh = u64::from(at.generation) << 32 | u64::from(at.entry);
+        self.contents.get(&key(at)).copied().unwrap_or(fresh)
+    }
+
     /// The value with its content in the place of where it lies.
     pub fn content(&self, value: &Value) -> Value {
         let Body::Stored(at) = value.body else { return value.clone() };
-        let fresh = u64::from(at.generation) << 32 | u64::from(at.entry);
-        let content = self.contents.get(&key(at)).copied().unwrap_or(fresh);
+        let content = self.content_at(at);
         Value { body: Body::Inline(content.to_le_bytes().to_vec().into()), nested: value.nested.clone() }
     }
 

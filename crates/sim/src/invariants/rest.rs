@@ -22,6 +22,12 @@ pub fn check(cluster: &Cluster) -> Result<(), Violation> {
         if abroad != Abroad::default() {
             left.push(format!("{node} has {abroad:?}"));
         }
+        if host.store.transfers_left() > 0 {
+            left.push(format!("{node} still waits for {} copies", host.store.transfers_left()));
+        }
+        if host.node.reduces() != (0, 0, 0) || host.stages.left() > 0 {
+            left.push(format!("{node} has reduces {:?} and {} stages", host.node.reduces(), host.stages.left()));
+        }
         for (group, bundle, ..) in host.node.reserved_bundles() {
             left.push(format!("{node} has reserved bundle {bundle} of {group}"));
             concerns.push(group.to_string());

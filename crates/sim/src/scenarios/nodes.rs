@@ -174,7 +174,7 @@ fn what_the_processes_of_a_dead_node_owned_ends_for_everybody() {
 }
 
 /// Whether some seed shows a planted bug under faults under which none shows without it.
-fn shows(planted: Planted, program: impl Fn(u64) -> Program, nodes: Nodes) {
+pub(super) fn shows(planted: Planted, program: impl Fn(u64) -> Program, nodes: Nodes) {
     let faults = Faults { end_us: 30_000, nodes, ..Faults::none() };
     let failed = |seed: u64, planted| run_program(seed, &program(seed), &faults, planted).failure;
     assert_eq!((0..40).find_map(|seed| failed(seed, None)), None);
