@@ -23,7 +23,8 @@ from ._rust_function import RustFunction, rust_function
 from .actor import ActorClass, ActorHandle, exit_actor, get_actor, kill, method
 from .context import init, is_initialized, shutdown
 from .generator import DynamicObjectRefGenerator, ObjectRefGenerator
-from .object import cancel, get, put, wait
+from .object import broadcast, cancel, get, put, wait
+from .reduction import reduce, reduced_from
 from .runtime_context import (
     available_resources,
     cluster_resources,
@@ -34,7 +35,7 @@ from .runtime_context import (
 from .task import RemoteFunction, remote
 
 # Parts that most programs never need, imported when they are.
-_LATER = ("exceptions", "util")
+_LATER = ("collective", "exceptions", "util")
 
 
 def __getattr__(name: str) -> Any:
@@ -53,6 +54,7 @@ __all__ = [
     "RustFunction",
     "__version__",
     "available_resources",
+    "broadcast",
     "cancel",
     "cluster_resources",
     "exit_actor",
@@ -66,6 +68,8 @@ __all__ = [
     "method",
     "nodes",
     "put",
+    "reduce",
+    "reduced_from",
     "remote",
     "rust_function",
     "shutdown",

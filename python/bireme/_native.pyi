@@ -20,8 +20,10 @@ _Current = tuple[str, str, str | None, int]
 
 __all__ = [
     "Actor",
+    "CollectiveWork",
     "Completions",
     "Function",
+    "Member",
     "Method",
     "ObjectRef",
     "Output",
@@ -35,7 +37,9 @@ __all__ = [
     "apart",
     "as_end",
     "assigned_resources",
+    "broadcast",
     "cancel",
+    "create_collective",
     "create_group",
     "current_group",
     "current_task",
@@ -62,15 +66,18 @@ __all__ = [
     "nodes",
     "note_unflushed",
     "own_actor",
+    "own_actor_id",
     "process_id",
     "put",
     "rebuild_actor",
     "rebuild_reference",
+    "reduce",
     "remove_group",
     "shutdown",
     "start",
     "stream_item",
     "take_item",
+    "used_inputs",
     "wait",
 ]
 __version__: str
@@ -184,6 +191,34 @@ class Output:
     def __new__(cls) -> Output: ...
     def next(self) -> list[tuple[int, str | None, str, bool, str]] | None: ...
 
+@final
+class Member:
+    """A member of a collective group, in its process."""
+
+    def __new__(cls, group: str, rank: int, size: int, label: str, timeout: float) -> Member: ...
+    def call(
+        self,
+        kind: tuple[str, str | None],
+        root: int | None,
+        array: tuple[int, list[int]] | None,
+        buffers: list[Any],
+        later: bool,
+    ) -> Any: ...
+    def send(
+        self, to: int, tag: int, array: tuple[int, list[int]], buffer: Any, later: bool
+    ) -> CollectiveWork | None: ...
+    def receive(self, from_: int, tag: int, later: bool, /) -> Any: ...
+    def leave(self) -> None: ...
+
+@final
+class CollectiveWork:
+    """A call of a collective group that was begun."""
+
+    def done(self) -> bool: ...
+    def wait(self, timeout: float | None = None) -> tuple[bool, int, list[int], list[View]]: ...
+
+def create_collective(name: str | None = None) -> str: ...
+def own_actor_id() -> str | None: ...
 def start(settings: dict[str, Any], program: list[str], scratch: str) -> None: ...
 def shutdown() -> None: ...
 def is_running() -> bool: ...
@@ -207,6 +242,11 @@ def get(reference: ObjectRef[_T], timeout: float | None = None, copy: bool = Fal
 def get_many(references: list[Any], timeout: float | None = None, copy: bool = False) -> list[Any]: ...
 def put(value: _T) -> ObjectRef[_T]: ...
 def wait(references: list[Any], count: int, timeout: float | None) -> tuple[list[Any], list[Any]]: ...
+def reduce(
+    references: list[ObjectRef[Any]], operation: str, count: int | None, fixed: bool, plan: tuple[str, int]
+) -> ObjectRef[Any]: ...
+def used_inputs(reference: ObjectRef[Any], timeout: float | None) -> list[int]: ...
+def broadcast(reference: ObjectRef[Any], nodes: list[str] | None = None) -> None: ...
 def cancel(reference: ObjectRef[Any], force: bool, recursive: bool) -> None: ...
 def kill(actor: Actor, restart: bool) -> None: ...
 def explain(reference: ObjectRef[Any]) -> str: ...

@@ -132,6 +132,40 @@ class PendingCallsLimitExceeded(FactualError):
     _advice = "wait for some of their results, or raise max_pending_calls"
 
 
+class CollectiveError(BiremeError):
+    """A call of a collective group has no result; `ranks` are the members that it is about."""
+
+    _sentence = "a call of a collective group has no result"
+
+    def __init__(self, message: str = "", *, ranks: list[int] | None = None) -> None:
+        super().__init__(message)
+        self.ranks = [] if ranks is None else list(ranks)
+
+
+class CollectiveMismatchError(CollectiveError):
+    """Members of a collective group called different things; the message has both. Make the same calls in the same order."""
+
+    _sentence = "members of a collective group called different things"
+
+
+class CollectiveTimeoutError(CollectiveError, TimeoutError):
+    """Members of a collective group did not come in time; `ranks` are those. They may be stuck, or not make the call."""
+
+    _sentence = "members of a collective group did not come in time"
+
+
+class CollectiveMemberLostError(CollectiveError):
+    """A member of a collective group is dead or has left, and with it the group; make another one of those that are left."""
+
+    _sentence = "a member of a collective group is gone"
+
+
+class CollectiveUsageError(CollectiveError, ValueError):
+    """A call of a collective group makes no sense: a wrong root, no member, an array that does not fit; the message says."""
+
+    _sentence = "a call of a collective group makes no sense"
+
+
 class AsyncioActorExit(BiremeError):
     """An async actor ended itself with `exit_actor`; nothing has to be done."""
 
@@ -292,6 +326,12 @@ class PlacementGroupUnschedulableError(FactualError):
     """The placement group can never be placed; `reason` says why. Ask for less in its bundles, or for another strategy."""
 
     _sentence = "the placement group can never be placed"
+
+
+class ReduceError(FactualError):
+    """A reduce has no result; `reason` says why and names the inputs. Give arrays of one dtype and shape."""
+
+    _sentence = "the reduce has no result"
 
 
 class TaskUnschedulableError(FactualError):

@@ -1,4 +1,4 @@
-"""The verbs of objects: get, put, wait, cancel."""
+"""The verbs of objects: get, put, wait, broadcast, cancel."""
 
 from __future__ import annotations
 
@@ -98,6 +98,26 @@ def _wait_with_generators(
         [ref for ref, item in pairs if id(item) in ready_ids],
         [ref for ref, item in pairs if id(item) not in ready_ids],
     )
+
+
+def broadcast(ref: ObjectRef[Any], nodes: Sequence[str] | None = None) -> None:
+    """Sends a value ahead to nodes, so that whoever reads it there finds it. Returns at once.
+
+    `nodes` are ids as ``bireme.nodes()`` tells them (``"NodeID"``); without them all nodes that run tasks are meant. It is
+    never needed: nodes that want the same value at the same time pass it on to each other anyway. A value of 64 KiB or less
+    travels inside messages and is not sent ahead. A node that is not there is a `ValueError`.
+
+    >>> import bireme
+    >>> bireme.broadcast(bireme.put(bytes(1 << 20)))
+    """
+    if not isinstance(ref, ObjectRef):
+        raise TypeError(f"broadcast takes the reference of a value, not a {type(ref).__name__}")
+    if nodes is None:
+        _native.broadcast(ref)
+        return
+    if isinstance(nodes, str) or not all(isinstance(node, str) for node in nodes):
+        raise TypeError("the nodes of broadcast are a list of node ids, which are text")
+    _native.broadcast(ref, list(nodes))
 
 
 def cancel(ref: Any, *, force: bool = False, recursive: bool = True) -> None:

@@ -126,13 +126,15 @@ def test_what_belongs_to_the_node_cannot_be_chosen(node: Node) -> None:
 
 def test_the_node_of_this_user_is_found_by_auto(node: Node, program: Program) -> None:
     source = """
+        import sys
         import bireme
         bireme.init(address="auto")
         @bireme.remote
         def triple(x):
             print("tripling", x)
             return 3 * x
-        print(bireme.get(triple.remote(5)))
+        # In one piece: `print` writes the end of the line by itself, and a line of the worker may come between.
+        sys.stdout.write(f"{bireme.get(triple.remote(5))}\\n")
         bireme.shutdown()
     """
     output, errors = program.run(source=source, env=node.environment)

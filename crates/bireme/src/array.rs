@@ -147,6 +147,13 @@ impl Array {
     }
 }
 
+/// An array of the element type with this number in array objects.
+pub(crate) fn of_number(dtype: u8, shape: &[usize], bytes: Bytes) -> Result<Array> {
+    let dtype = DTYPES.into_iter().find(|known| *known as u8 == dtype);
+    let dtype = dtype.ok_or_else(|| Error::BadArgument("an array has an unknown element type".to_owned()))?;
+    Array::from_parts(dtype, shape.to_vec(), bytes)
+}
+
 fn bad(error: ArrayError) -> Error {
     Error::BadArgument(error.to_string())
 }

@@ -35,6 +35,7 @@
 //! - [`ObjectRef`] stands for a value that is there or will be; [`put`], [`get`], [`wait`], `.await`.
 //! - [`ObjectRefStream`] gives results one by one, while the task still runs.
 //! - [`Bytes`] and [`Array`] are read in shared memory without a copy.
+//! - [`collective::Group`] lets actors or tasks exchange arrays all together.
 //! - [`PlacementGroup`] reserves resources together; [`Strategy`] says where a task or actor may run; [`nodes`] lists the
 //!   machines.
 //! - Workers are this same executable, started again before `main`; there is nothing to install or to start.
@@ -46,6 +47,7 @@ mod array;
 mod bytes;
 mod call;
 mod codec;
+pub mod collective;
 mod config;
 mod context;
 mod future;
@@ -55,8 +57,10 @@ mod options;
 mod placement;
 #[doc(hidden)]
 pub mod private;
+mod reduce;
 mod scope;
 mod stream;
+mod user_op;
 mod verbs;
 
 pub use actor::{Actor, get_actor, kill};
@@ -104,6 +108,37 @@ pub use array::{Array, Element};
 /// # Ok::<(), bireme::Error>(())
 /// ```
 pub use bireme_macros::actor;
+/// Makes a function an op of [`reduce`]: how two arrays become one.
+///
+/// On a function `fn name(into: &mut [T], from: &[T])`, where `T` is an [`Element`]. Both are the elements of arrays of one
+/// shape, in row-major order; it combines `from` into `into`. It stays as it is, and `name::OP` is the op. Except with
+/// [`fixed_order`](Reduce::fixed_order) it must not matter in which order and in which pairs arrays are combined.
+///
+/// Nodes do not have your code, so it runs in tasks: one that leads and needs no CPU, and near the inputs one with a CPU for two arrays
+/// each. They are not streamed: an array is combined when all of it is there. For n large arrays on n nodes
+/// that takes about log2 n times what one array takes over the network, where a [`ReduceOp`] takes it once.
+///
+/// ```
+/// use bireme::Array;
+///
+/// /// Of each pair the number that is farther from zero.
+/// #[bireme::op]
+/// fn farthest(into: &mut [f32], from: &[f32]) {
+///     for (into, from) in into.iter_mut().zip(from) {
+///         if from.abs() > into.abs() {
+///             *into = *from;
+///         }
+///     }
+/// }
+///
+/// let _context = bireme::init()?;
+/// let arrays = [vec![1.0_f32, -5.0], vec![-2.0, 4.0]].map(|numbers| bireme::put(Array::from(numbers)));
+/// let arrays: Vec<_> = arrays.into_iter().collect::<bireme::Result<_>>()?;
+/// let far = bireme::reduce(&arrays, farthest::OP).start().get()?;
+/// assert_eq!(far.as_slice::<f32>()?, [-2.0, -5.0]);
+/// # Ok::<(), bireme::Error>(())
+/// ```
+pub use bireme_macros::op;
 /// Makes a function callable as a task.
 ///
 /// The function stays as it is. Beside it, under the same name, there are
@@ -162,9 +197,12 @@ pub use placement::{
     Bundle, PlacementGroup, PlacementGroupBuilder, current_placement_group, get_placement_group, node_id, nodes,
     placement_groups,
 };
+pub use reduce::{Reduce, ReduceBy, ReduceOp, ReducePlan, reduce};
 pub use stream::ObjectRefStream;
+pub use user_op::UserOp;
 pub use verbs::{
-    cancel, current_task, explain, get, get_all, gpu_indices, is_cancelled, named_actors, put, resources, state, wait,
+    broadcast, cancel, current_task, explain, get, get_all, gpu_indices, is_cancelled, named_actors, put, resources,
+    state, wait,
 };
 
 /// A result with this crate's [`Error`].

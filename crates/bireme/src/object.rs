@@ -38,6 +38,8 @@ pub struct ObjectRef<T> {
 enum State {
     /// Owned or borrowed.
     Live(Ref),
+    /// The result of a reduce by an op of the user, and the object that says which inputs it is made of.
+    Reduced(Arc<(Ref, Ref)>),
     /// There is no object, because it could not be asked for.
     Refused(Arc<Error>),
 }
@@ -51,19 +53,29 @@ impl<T> ObjectRef<T> {
         Self { state: State::Refused(Arc::new(error)), kind: PhantomData }
     }
 
+    pub(crate) fn reduced(result: Ref, used: Ref) -> Self {
+        Self { state: State::Reduced(Arc::new((result, used))), kind: PhantomData }
+    }
+
+    /// The object that says which inputs a reduce has taken, where it is one of its own.
+    pub(crate) fn used(&self) -> Option<&Ref> {
+        match &self.state {
+            State::Reduced(both) => Some(&both.1),
+            State::Live(_) | State::Refused(_) => None,
+        }
+    }
+
     pub(crate) fn reference(&self) -> Result<&Ref> {
         match &self.state {
             State::Live(reference) => Ok(reference),
+            State::Reduced(both) => Ok(&both.0),
             State::Refused(error) => Err((**error).clone()),
         }
     }
 
     /// The object's id; all zero when the submission was refused (see [`submitted`](ObjectRef::submitted)).
     pub fn id(&self) -> ObjectId {
-        match &self.state {
-            State::Live(reference) => reference.id(),
-            State::Refused(_) => ObjectId::from_raw(TaskId::from_raw(0), 0),
-        }
+        self.reference().map_or(ObjectId::from_raw(TaskId::from_raw(0), 0), Ref::id)
     }
 
     /// The reference itself, or at once the error that `get` would give because the submission was refused.
@@ -87,9 +99,9 @@ impl<T> ObjectRef<T> {
 
     /// Whether `get` would return at once, with a value or an error.
     pub fn is_ready(&self) -> Result<bool> {
-        match &self.state {
-            State::Live(reference) => Ok(Runtime::current()?.wait(&[reference], 1, Some(Duration::ZERO))?[0]),
-            State::Refused(_) => Ok(true),
+        match self.reference() {
+            Ok(reference) => Ok(Runtime::current()?.wait(&[reference], 1, Some(Duration::ZERO))?[0]),
+            Err(_) => Ok(true),
         }
     }
 
@@ -142,9 +154,9 @@ impl<T> Clone for ObjectRef<T> {
 
 impl<T> fmt::Debug for ObjectRef<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.state {
-            State::Live(reference) => write!(f, "ObjectRef({})", reference.id()),
-            State::Refused(error) => write!(f, "ObjectRef(refused: {error})"),
+        match self.reference() {
+            Ok(reference) => write!(f, "ObjectRef({})", reference.id()),
+            Err(error) => write!(f, "ObjectRef(refused: {error})"),
         }
     }
 }
@@ -152,9 +164,9 @@ impl<T> fmt::Debug for ObjectRef<T> {
 impl<T> PartialEq for ObjectRef<T> {
     fn eq(&self, other: &Self) -> bool {
         match (&self.state, &other.state) {
-            (State::Live(a), State::Live(b)) => a.id() == b.id(),
             (State::Refused(a), State::Refused(b)) => Arc::ptr_eq(a, b),
-            _ => false,
+            (State::Refused(_), _) | (_, State::Refused(_)) => false,
+            _ => self.id() == other.id(),
         }
     }
 }
@@ -169,10 +181,10 @@ impl<T> Hash for ObjectRef<T> {
 
 impl<T> Serialize for ObjectRef<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        match &self.state {
-            State::Live(reference) => scope::note(reference).map_err(S::Error::custom)?.serialize(serializer),
-            State::Refused(error) => {
-                scope::note_error(error);
+        match self.reference() {
+            Ok(reference) => scope::note(reference).map_err(S::Error::custom)?.serialize(serializer),
+            Err(error) => {
+                scope::note_error(&error);
                 Err(S::Error::custom(error))
             }
         }

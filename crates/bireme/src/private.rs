@@ -6,6 +6,7 @@ pub use crate::call::{Outcome, Results, Site, broken, give, returned};
 pub use crate::names::Types;
 pub use crate::options::{Defaults, Options};
 pub use crate::stream::{try_yield_all, yield_all, yield_from};
+pub use crate::user_op::{OpSite, run_op};
 pub use bireme_runtime::core::failure::Failure;
 pub use bireme_runtime::core::id::FunctionKey;
 pub use bireme_runtime::core::stream::Stream;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bireme_runtime::Runtime;
-use bireme_runtime::core::id::TaskId;
+use bireme_runtime::core::id::{NodeId, TaskId};
 use bireme_runtime::core::ledger::Snapshot;
 use bireme_runtime::core::ledger::snapshot::ResourcesRow;
 
@@ -48,6 +48,23 @@ pub fn get<T: Value>(reference: &ObjectRef<T>) -> Result<T> {
 /// ```
 pub fn get_all<T: Value>(references: &[ObjectRef<T>]) -> Result<Vec<T>> {
     references.iter().map(ObjectRef::get).collect()
+}
+
+/// Sends a value ahead to these nodes, or to all that run tasks, so that whoever reads it there finds it. Returns at once, also
+/// when there is no value yet.
+///
+/// It is never needed: nodes that want the same value at the same time pass it on to each other anyway. A value of
+/// 64 KiB or less travels inside messages and is not sent ahead. A node that is not there is an error.
+///
+/// ```
+/// let _context = bireme::init()?;
+/// let weights = bireme::put(vec![0u8; 1 << 20])?;
+/// bireme::broadcast(&weights, None)?;
+/// bireme::broadcast(&weights, Some(&[bireme::node_id()?]))?;
+/// # Ok::<(), bireme::Error>(())
+/// ```
+pub fn broadcast<T>(reference: &ObjectRef<T>, nodes: Option<&[NodeId]>) -> Result<()> {
+    Runtime::current()?.broadcast(reference.reference()?, nodes)
 }
 
 /// Waits until `count` of the references are ready (with a value or an error) or the time is over.

@@ -132,7 +132,7 @@ fn creation(subject: &Subject<'_>, settings: &Settings, constructor: &ImplItemFn
     let Subject { this, name, handle, builder } = subject;
     let shape = Shape::read(&constructor.sig, "an actor's constructor", None, Some(this))?;
     let (vis, new) = (&constructor.vis, &constructor.sig.ident);
-    let signature = signature_text(&format!("{name}::{}", new.unraw()), &shape);
+    let signature = signature_text(&format!("{name}::{}", new.unraw()), &shape.text);
     let defaults = settings.defaults(name, &quote!(::bireme::private::Defaults::ACTOR));
     let (parameters, arguments) = (shape.parameters(), shape.arguments());
     let (decode, decoded, unwrap) = (shape.decode(), shape.decoded(), shape.unwrap());
@@ -291,7 +291,7 @@ fn call(subject: &Subject<'_>, method: &ImplItemFn) -> Result<(TokenStream, Toke
     let shape = read(sig, what, None, Some(this))?;
     let stream = limits.iter().map(|limits| limits.value());
     let path = format!("{name}::{}", ident.unraw());
-    let signature = signature_text(&path, &shape);
+    let signature = signature_text(&path, &shape.text);
     let returns = shape.results.len() as u32;
     let (parameters, arguments) = (shape.parameters(), shape.arguments());
     let (references, hand_out) = (shape.references(), shape.hand_out());

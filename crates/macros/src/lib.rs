@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod actor;
+mod op;
 mod remote;
 mod settings;
 mod signature;
@@ -25,6 +26,13 @@ pub fn remote(settings: TokenStream, item: TokenStream) -> TokenStream {
 pub fn actor(settings: TokenStream, item: TokenStream) -> TokenStream {
     let block = parse_macro_input!(item as syn::ItemImpl);
     actor::expand(settings.into(), &block).unwrap_or_else(|error| both(&error, &actor::without_markers(&block))).into()
+}
+
+/// Makes a function an op of reduces: see `bireme::op`.
+#[proc_macro_attribute]
+pub fn op(settings: TokenStream, item: TokenStream) -> TokenStream {
+    let function = parse_macro_input!(item as syn::ItemFn);
+    op::expand(&settings.into(), &function).unwrap_or_else(|error| both(&error, &function)).into()
 }
 
 /// The error, and the user's item so that nothing else is reported as missing.

@@ -27,7 +27,7 @@ pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
     let plain = name.unraw().to_string();
     let builder = format_ident!("__bireme_options_of_{plain}");
     let (docs, cfgs) = (documentation(&function.attrs), conditions(&function.attrs));
-    let signature = signature_text(&plain, &shape);
+    let signature = signature_text(&plain, &shape.text);
     let defaults = settings.defaults(&plain, &quote!(::bireme::private::Defaults::TASK));
     let returns = shape.results.len() as u32;
     let (parameters, arguments) = (shape.parameters(), shape.arguments());

@@ -204,7 +204,7 @@ fn output(sig: &Signature) -> Type {
     }
 }
 
-fn refuse_qualifiers(sig: &Signature, what: &str) -> Result<()> {
+pub fn refuse_qualifiers(sig: &Signature, what: &str) -> Result<()> {
     let refuse = |span: Span, text: &str| Err(Error::new(span, format!("{what} cannot be {text}")));
     if let Some(asyncness) = &sig.asyncness {
         return refuse(asyncness.span(), "async: make it a plain function; callers can `.await` its result");
@@ -315,7 +315,7 @@ pub fn conditions(attributes: &[syn::Attribute]) -> Vec<&syn::Attribute> {
 }
 
 /// `module::name(types) -> result`, with its place, since two functions in two bodies may have the same path.
-pub fn signature_text(name: &str, shape: &Shape) -> TokenStream {
-    let text = format!("::{name}{}", shape.text);
+pub fn signature_text(name: &str, types: &str) -> TokenStream {
+    let text = format!("::{name}{types}");
     quote!(::core::concat!(::core::module_path!(), #text, " at ", ::core::line!(), ":", ::core::column!()))
 }

@@ -1,6 +1,7 @@
 //! The one map from the runtime's errors to Python's exceptions, which are declared in `bireme.exceptions`.
 
 use bireme_runtime::Error;
+use bireme_runtime::core::collective::Trouble;
 use bireme_runtime::core::failure::{Death, DeathCause, Failure, Raised};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -23,10 +24,25 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
         Error::StoreFull(_) => make(py, "ObjectStoreFullError", &message, &[]),
         Error::PendingCallsLimit { .. } => make(py, "PendingCallsLimitExceeded", &message, &[]),
         Error::Codec { .. } | Error::TypeMismatch { .. } => make(py, "TypeError", &message, &[]),
+        Error::Collective(trouble) => raise_trouble(py, trouble, &message),
         Error::NoSuchActor(_) | Error::NoSuchGroup(_) => make(py, "ValueError", &message, &[]),
         _ => make(py, "BiremeSystemError", &message, &[]),
     };
     made.unwrap_or_else(|broken| broken)
+}
+
+/// The Python exception for a call of a group without a result.
+fn raise_trouble(py: Python<'_>, trouble: &Trouble, message: &str) -> PyResult<PyErr> {
+    let (class, ranks) = match trouble {
+        Trouble::Mismatch { ours, theirs, .. } => ("CollectiveMismatchError", vec![ours.0.rank, theirs.0.rank]),
+        Trouble::Missing { missing, .. } => ("CollectiveTimeoutError", missing.iter().map(|seat| seat.rank).collect()),
+        Trouble::Lost { member, .. } | Trouble::Left { member, .. } => ("CollectiveMemberLostError", vec![member.rank]),
+        Trouble::NotMember(_) | Trouble::Misuse(_) => ("CollectiveUsageError", Vec::new()),
+        Trouble::Transfer(_) => ("CollectiveError", Vec::new()),
+    };
+    let fields = PyDict::new(py);
+    fields.set_item("ranks", ranks)?;
+    make_from(py, class, message, &fields)
 }
 
 /// The Python exception for an object without a value.
@@ -81,6 +97,10 @@ fn map_failure(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
             make(py, "PlacementGroupUnschedulableError", &message, &facts)
         }
         Failure::GroupRemoved { .. } => make(py, "TaskPlacementGroupRemoved", &message, &[]),
+        Failure::Reduce { object, reason } => {
+            let facts = [("object_id", text(&object.to_string())?), ("reason", text(reason)?)];
+            make(py, "ReduceError", &message, &facts)
+        }
         Failure::Infeasible { .. } => make(py, "TaskUnschedulableError", &message, &[]),
         Failure::UnknownFunction { .. } => make(py, "TaskError", &message, &[]),
         Failure::TypeMismatch { .. } => make(py, "TypeError", &message, &[]),

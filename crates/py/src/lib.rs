@@ -15,6 +15,7 @@
 //! | `verbs` | `get`, `put`, `wait`, `cancel`, `kill`, ... |
 //! | `driver` | starting and ending the runtime |
 //! | `groups` | nodes and placement groups |
+//! | `collective` | collective groups |
 //! | `completions` | readiness for event loops and futures |
 //! | `interrupt` | signals and cancellation |
 //! | `current` | what code can ask about its task or actor |
@@ -23,6 +24,7 @@
 //! | `zygote` | the process that workers are copies of |
 
 mod argument;
+mod collective;
 mod completions;
 mod current;
 mod driver;
@@ -31,6 +33,7 @@ mod gil;
 mod groups;
 mod hooks;
 mod interrupt;
+mod reduces;
 mod reference;
 mod rust_function;
 mod stream;
@@ -58,6 +61,8 @@ pub fn fill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<driver::WorkerOutput>()?;
     driver::fill(module)?;
     groups::fill(module)?;
+    reduces::fill(module)?;
+    collective::fill(module)?;
     verbs::fill(module)?;
     worker::fill(module)?;
     current::fill(module)?;

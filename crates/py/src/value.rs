@@ -134,10 +134,11 @@ fn encode_bytes(bytes: &Bound<'_, PyBytes>) -> PyResult<Packed> {
     Ok(Packed { encoded, keep: Vec::new() })
 }
 
-fn lend(object: &Bound<'_, PyAny>) -> PyResult<Part> {
+/// Memory of a Python object, borrowed until it was copied.
+pub fn lend(object: &Bound<'_, PyAny>) -> PyResult<Part> {
     let buffer = PyUntypedBuffer::get(object)?;
     if !buffer.is_c_contiguous() {
-        return Err(PyValueError::new_err("a buffer of a pickle is not contiguous"));
+        return Err(PyValueError::new_err("a buffer is not contiguous"));
     }
     Ok(Box::new(Lent(buffer)))
 }
@@ -159,12 +160,22 @@ fn is_array(value: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// A contiguous array of numbers, in the format that Rust reads; nothing for other arrays.
 fn encode_array(value: &Bound<'_, PyAny>) -> PyResult<Option<Encoded>> {
-    let Ok(buffer) = PyUntypedBuffer::get(value) else { return Ok(None) };
+    let (buffer, shape) = match PyUntypedBuffer::get(value) {
+        Ok(buffer) => {
+            let shape: Vec<u64> = buffer.shape().iter().map(|n| *n as u64).collect();
+            (buffer, shape)
+        }
+        // A buffer without dimensions has no list of them, and is refused for that.
+        Err(_) if value.getattr("ndim")?.extract::<usize>()? == 0 => {
+            let Ok(buffer) = PyUntypedBuffer::get(&value.call_method1("reshape", (1,))?) else { return Ok(None) };
+            (buffer, Vec::new())
+        }
+        Err(_) => return Ok(None),
+    };
     let Some(dtype) = element_type(buffer.format().to_bytes(), buffer.item_size()) else { return Ok(None) };
     if !buffer.is_c_contiguous() {
         return Ok(None);
     }
-    let shape: Vec<u64> = buffer.shape().iter().map(|n| *n as u64).collect();
     let Ok(header) = ArrayHeader::new(dtype, &shape) else { return Ok(None) };
     let Ok(head) = header.encode() else { return Ok(None) };
     Ok(Some(Encoded { head, body: Some(Box::new(Lent(buffer))), ..Encoded::default() }))

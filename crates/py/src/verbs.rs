@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bireme_runtime::core::id::NodeId;
 use bireme_runtime::core::value::INLINE_BYTES_MAX;
 use bireme_runtime::{Fetched, Ref, Runtime};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -82,14 +83,14 @@ fn fetch(py: Python<'_>, runtime: &Runtime, handle: &Ref, timeout: Option<Durati
 }
 
 /// Runs a wait without the lock; signals end it.
-fn blocking<R: Send>(py: Python<'_>, body: impl FnOnce() -> R + Send) -> R {
+pub(crate) fn blocking<R: Send>(py: Python<'_>, body: impl FnOnce() -> R + Send) -> R {
     gil::detach(py, || {
         let _guard = bireme_runtime::interruptible();
         body()
     })
 }
 
-fn patience(timeout: Option<f64>) -> Option<Duration> {
+pub(crate) fn patience(timeout: Option<f64>) -> Option<Duration> {
     // Later than a clock can say is for ever.
     let patience = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
     patience.filter(|patience| *patience < FOR_EVER)
@@ -161,6 +162,21 @@ fn cancel(py: Python<'_>, reference: &Bound<'_, ObjectRef>, force: bool, recursi
     runtime.cancel(&reference.get().handle, force, recursive).map_err(|error| error::raise(py, error))
 }
 
+/// Sends a value ahead to nodes.
+#[pyfunction]
+#[pyo3(signature = (reference, nodes = None))]
+fn broadcast(py: Python<'_>, reference: &Bound<'_, ObjectRef>, nodes: Option<Vec<String>>) -> PyResult<()> {
+    let runtime = driver::running(py)?;
+    let named = |node: &String| {
+        NodeId::from_hex(node).ok_or_else(|| {
+            PyValueError::new_err(format!("{node:?} is no node id; take the \"NodeID\" of an entry of bireme.nodes()"))
+        })
+    };
+    let nodes = nodes.map(|nodes| nodes.iter().map(named).collect::<PyResult<Vec<_>>>()).transpose()?;
+    let handle = &reference.get().handle;
+    gil::detach(py, || runtime.broadcast(handle, nodes.as_deref())).map_err(|error| error::raise(py, error))
+}
+
 /// Ends an actor.
 #[pyfunction]
 fn kill(py: Python<'_>, actor: &Bound<'_, Actor>, restart: bool) -> PyResult<()> {
@@ -182,6 +198,7 @@ pub fn fill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(get_many, module)?)?;
     module.add_function(wrap_pyfunction!(put, module)?)?;
     module.add_function(wrap_pyfunction!(wait, module)?)?;
+    module.add_function(wrap_pyfunction!(broadcast, module)?)?;
     module.add_function(wrap_pyfunction!(cancel, module)?)?;
     module.add_function(wrap_pyfunction!(kill, module)?)?;
     module.add_function(wrap_pyfunction!(explain, module)?)?;
