@@ -10,6 +10,7 @@
 //! | `tasks`, `actors`, `objects`, `startup`, `faults`, `spin` | one function per row |
 //! | `python` | the rows of the Python package, with `--python` |
 //! | `cluster` | the rows of several nodes, with `--cluster` |
+//! | `collectives` | the rows of objects that move among nodes, with `--collectives` |
 //!
 //! Each row is measured by seven interleaved pairs (ours, floor): ours, then the floor, and again. What is judged is
 //! the median: of the ratios of the pairs where the bar is a ratio, of our values where the bar is absolute. A row runs in
@@ -18,6 +19,7 @@
 
 mod actors;
 pub(crate) mod cluster;
+pub(crate) mod collectives;
 mod faults;
 pub(crate) mod floor;
 mod measure;
@@ -68,24 +70,29 @@ pub(crate) struct Arguments {
     python: python::PythonArguments,
     #[command(flatten)]
     cluster: cluster::ClusterArguments,
+    #[command(flatten)]
+    collectives: collectives::CollectiveArguments,
 }
 
 /// Accepts the names of rows; for another word the error lists them and says which one is near.
 fn names() -> PossibleValuesParser {
     let rust = ROWS.iter().map(|row| row.name);
     let of_python = python::names().filter(|name| rows::find(name).is_none());
-    PossibleValuesParser::new(rust.chain(of_python).chain(cluster::names()))
+    PossibleValuesParser::new(rust.chain(of_python).chain(cluster::names()).chain(collectives::names()))
 }
 
 /// Measures what was asked for and prints it row by row.
 pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
-    let Arguments { names, list, json, check, quick, python, cluster } = arguments;
+    let Arguments { names, list, json, check, quick, python, cluster, collectives } = arguments;
     let options = python::Options { names, list: *list, json: *json, check: *check, quick: *quick };
     if python.python {
         return python::run(python, &options);
     }
     if cluster.cluster {
         return cluster::run(&options);
+    }
+    if collectives.collectives {
+        return collectives::run(collectives, &options);
     }
     let chosen = chosen(ROWS, names, elsewhere)?;
     if arguments.list {
@@ -171,9 +178,12 @@ fn not_among<R: Named>(what: &str, rows: &[R], name: &str) -> String {
 
 /// What to tell of a name that is not among the rows of one node: it needs another flag.
 fn elsewhere(name: &str) -> String {
-    let (of, flag) = match cluster::names().any(|row| row == name) {
-        true => ("several nodes", "--cluster"),
-        false => ("the Python package", "--python"),
+    let (of, flag) = if cluster::names().any(|row| row == name) {
+        ("several nodes", "--cluster")
+    } else if collectives::names().any(|row| row == name) {
+        ("collectives", "--collectives")
+    } else {
+        ("the Python package", "--python")
     };
     format!("{name} is a row of {of}: add {flag}")
 }

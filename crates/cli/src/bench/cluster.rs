@@ -19,13 +19,13 @@ mod decisions;
 pub(crate) mod driver;
 mod latency;
 mod life;
-mod lines;
+pub(super) mod lines;
 mod load;
 mod locality;
-mod nodes;
-mod place;
+pub(super) mod nodes;
+pub(super) mod place;
 mod rows;
-mod stage;
+pub(super) mod stage;
 pub(crate) mod wire;
 
 use std::process::ExitCode;

@@ -35,7 +35,9 @@ impl Summary {
         let floors: Vec<f64> = pairs.iter().map(|pair| pair.floor).collect();
         let ratios: Vec<f64> = pairs.iter().map(|pair| pair.ours / pair.floor).collect();
         let value = quantile(&ours, 0.5)?;
-        let spread = (quantile(&ours, 0.75)? - quantile(&ours, 0.25)?) / 2.0 / value;
+        let range = quantile(&ours, 0.75)? - quantile(&ours, 0.25)?;
+        // A difference of two times can be below zero, and what does not vary has no spread even where it is zero.
+        let spread = if range == 0.0 { 0.0 } else { range / 2.0 / value.abs() };
         Some(Self { value, floor: quantile(&floors, 0.5)?, ratio: quantile(&ratios, 0.5)?, spread })
     }
 }
@@ -99,6 +101,9 @@ mod tests {
     fn the_spread_is_half_of_the_quartile_range_over_the_median() {
         let pairs = [8.0, 9.0, 10.0, 11.0, 12.0].map(|ours| Pair { ours, floor: 1.0 });
         assert!((Summary::of(&pairs).unwrap().spread - 0.1).abs() < 1e-9);
+        let below = [-12.0, -11.0, -10.0, -9.0, -8.0].map(|ours| Pair { ours, floor: 1.0 });
+        assert!((Summary::of(&below).unwrap().spread - 0.1).abs() < 1e-9);
+        assert_eq!(Summary::of(&[Pair { ours: 0.0, floor: 1.0 }]).unwrap().spread, 0.0);
         assert_eq!(Summary::of(&[]), None);
     }
 

@@ -11,7 +11,7 @@
 //! Every row runs in processes of its own. With a peer, ours is measured before and after it, so that a machine that
 //! becomes slower or faster meanwhile does not decide. What is judged is the median of the rounds.
 
-mod interpreter;
+pub(super) mod interpreter;
 mod output;
 mod rows;
 mod suite;

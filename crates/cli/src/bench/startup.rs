@@ -66,7 +66,7 @@ fn pss_kib(rollup: &str) -> Option<f64> {
 }
 
 /// All processes below one, at any depth.
-fn descendants(ancestor: u32) -> Outcome<Vec<u32>> {
+pub(super) fn descendants(ancestor: u32) -> Outcome<Vec<u32>> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let Some(process) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };

@@ -11,6 +11,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::super::Outcome;
+use super::super::collectives::seats::{Seats, Task};
 use super::lines::Lines;
 use super::nodes::Nodes;
 use super::stage::Stage;
@@ -56,6 +57,8 @@ pub(crate) enum Order {
     Placed(locality::Inputs),
     /// The same once for each input, on another node: milliseconds for each.
     Forced(locality::Inputs),
+    /// Move objects: what comes back depends on what is asked for.
+    Collective(Task),
     /// Tasks of various lengths: how long all took and how long each, in milliseconds.
     Uneven {
         /// So many.
@@ -71,8 +74,9 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome<()> {
     };
     let _context = bireme::init_with(config)?;
     say(&Ok(Vec::new()))?;
+    let mut seats = Seats::default();
     for line in std::io::stdin().lock().lines() {
-        say(&act(serde_json::from_str(&line?)?).map_err(|error| error.to_string()))?;
+        say(&act(&mut seats, serde_json::from_str(&line?)?).map_err(|error| error.to_string()))?;
     }
     Ok(())
 }
@@ -83,8 +87,9 @@ fn say(answer: &Result<Vec<f64>, String>) -> Outcome<()> {
     Ok(stdout.flush()?)
 }
 
-fn act(order: Order) -> Outcome<Vec<f64>> {
+fn act(seats: &mut Seats, order: Order) -> Outcome<Vec<f64>> {
     match order {
+        Order::Collective(task) => seats.act(&task),
         Order::Visit { nodes } => latency::visit(&nodes),
         Order::Sync { count } => latency::sync(count),
         Order::Burst { count } => load::burst(count),
@@ -96,7 +101,7 @@ fn act(order: Order) -> Outcome<Vec<f64>> {
 }
 
 /// A driver. Ends with this value.
-pub(super) struct Driver<'a> {
+pub(in crate::bench) struct Driver<'a> {
     child: Child,
     input: Option<ChildStdin>,
     lines: Lines<ChildStdout>,
@@ -105,7 +110,7 @@ pub(super) struct Driver<'a> {
 
 impl<'a> Driver<'a> {
     /// One on the host of a node, attached to it.
-    pub(super) fn attach(stage: &'a Stage, nodes: &'a Nodes, host: usize) -> Outcome<Self> {
+    pub(in crate::bench) fn attach(stage: &'a Stage, nodes: &'a Nodes, host: usize) -> Outcome<Self> {
         let mut command = nodes.place().command(host, &["bench-driver"])?;
         let folder = nodes.node(host)?.socket.parent().ok_or("a socket without a folder")?;
         command.arg("--node").arg(folder);
@@ -113,7 +118,7 @@ impl<'a> Driver<'a> {
     }
 
     /// One with a node of its own.
-    pub(super) fn alone(stage: &'a Stage, nodes: &'a Nodes) -> Outcome<Self> {
+    pub(in crate::bench) fn alone(stage: &'a Stage, nodes: &'a Nodes) -> Outcome<Self> {
         Self::start(stage, nodes.place().command(0, &["bench-driver"])?, nodes.folder())
     }
 
@@ -127,13 +132,13 @@ impl<'a> Driver<'a> {
     }
 
     /// Tells it what to do.
-    pub(super) fn tell(&mut self, order: &Order) -> Outcome<()> {
+    pub(in crate::bench) fn tell(&mut self, order: &Order) -> Outcome<()> {
         let input = self.input.as_mut().ok_or("a driver has no input")?;
         Ok(writeln!(input, "{}", serde_json::to_string(order)?)?)
     }
 
     /// Its answer.
-    pub(super) fn hear(&mut self) -> Outcome<Vec<f64>> {
+    pub(in crate::bench) fn hear(&mut self) -> Outcome<Vec<f64>> {
         let line = self.lines.next(self.stage.stop(), ANSWER_WAIT)?;
         let answer: Result<Vec<f64>, String> =
             serde_json::from_str(&line).map_err(|error| format!("a driver said {line:?}: {error}"))?;
@@ -141,18 +146,18 @@ impl<'a> Driver<'a> {
     }
 
     /// Both.
-    pub(super) fn ask(&mut self, order: &Order) -> Outcome<Vec<f64>> {
+    pub(in crate::bench) fn ask(&mut self, order: &Order) -> Outcome<Vec<f64>> {
         self.tell(order)?;
         self.hear()
     }
 
     /// Both, where the answer is one number.
-    pub(super) fn number(&mut self, order: &Order) -> Outcome<f64> {
+    pub(in crate::bench) fn number(&mut self, order: &Order) -> Outcome<f64> {
         Ok(*self.ask(order)?.first().ok_or("a driver answered nothing")?)
     }
 
     /// Lets it end by itself.
-    pub(super) fn end(mut self) -> Outcome<()> {
+    pub(in crate::bench) fn end(mut self) -> Outcome<()> {
         drop(self.input.take());
         self.lines.end(self.stage.stop(), ANSWER_WAIT)?;
         let status = self.child.wait()?;

@@ -12,7 +12,7 @@ use super::driver::{Driver, Order};
 use super::nodes::Nodes;
 use super::place::Place;
 use super::stage::{Measured, Stage};
-use super::wire::ping_pong;
+use super::wire::{MESSAGE_BYTES, ping_pong};
 
 /// Nodes of the larger cluster whose messages are counted.
 const MANY_NODES: usize = 8;
@@ -25,7 +25,7 @@ pub(super) fn remote_task(stage: &Stage) -> Outcome<Measured> {
     driver.ask(&Order::Sync { count: stage.size(500, 10) })?;
     let pairs = stage.measure(|_| {
         let ours = driver.number(&Order::Sync { count })?;
-        Ok(Pair { ours, floor: ping_pong(stage, nodes.place(), [0, 1], count)? })
+        Ok(Pair { ours, floor: ping_pong(stage, nodes.place(), [0, 1], MESSAGE_BYTES, count)? })
     })?;
     driver.end()?;
     let tls = nodes.status()?.security.mutual_tls;

@@ -13,7 +13,7 @@ use super::super::Outcome;
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Waits until there is something to read; false after the time. Fails when this process has been asked to end.
-pub(super) fn wait(stop: BorrowedFd<'_>, readable: Option<BorrowedFd<'_>>, time: Duration) -> Outcome<bool> {
+pub(in crate::bench) fn wait(stop: BorrowedFd<'_>, readable: Option<BorrowedFd<'_>>, time: Duration) -> Outcome<bool> {
     let deadline = Instant::now() + time;
     let descriptors = [Some(stop), readable];
     loop {
@@ -30,19 +30,19 @@ pub(super) fn wait(stop: BorrowedFd<'_>, readable: Option<BorrowedFd<'_>>, time:
 }
 
 /// The lines of a pipe.
-pub(super) struct Lines<R> {
+pub(in crate::bench) struct Lines<R> {
     pipe: R,
     read: Vec<u8>,
 }
 
 impl<R: Read + AsFd> Lines<R> {
     /// From now on.
-    pub(super) fn of(pipe: R) -> Self {
+    pub(in crate::bench) fn of(pipe: R) -> Self {
         Self { pipe, read: Vec::new() }
     }
 
     /// The next one; silence for so long and the end are errors.
-    pub(super) fn next(&mut self, stop: BorrowedFd<'_>, time: Duration) -> Outcome<String> {
+    pub(in crate::bench) fn next(&mut self, stop: BorrowedFd<'_>, time: Duration) -> Outcome<String> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.read.drain(..=end).collect();
@@ -61,7 +61,7 @@ impl<R: Read + AsFd> Lines<R> {
     }
 
     /// Waits until there will be no more; silence for so long without the end is an error.
-    pub(super) fn end(&mut self, stop: BorrowedFd<'_>, time: Duration) -> Outcome<()> {
+    pub(in crate::bench) fn end(&mut self, stop: BorrowedFd<'_>, time: Duration) -> Outcome<()> {
         while wait(stop, Some(self.pipe.as_fd()), time)? {
             if self.fill()? == 0 {
                 return Ok(());

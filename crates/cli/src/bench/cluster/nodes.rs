@@ -32,29 +32,36 @@ struct Started {
 }
 
 /// A cluster. It goes with this value: processes, files, hosts.
-pub(super) struct Nodes {
+pub(in crate::bench) struct Nodes {
     nodes: Vec<NodeFile>,
     folder: PathBuf,
     place: Place,
     token_file: Option<PathBuf>,
+    /// Flags of `bireme start` that all of them have.
+    flags: Vec<String>,
 }
 
 impl Nodes {
     /// Hosts without nodes.
-    pub(super) fn hosts(stage: &Stage, hosts: usize, rate: Option<Rate>) -> Outcome<Self> {
-        let (place, folder) = (Place::up(hosts, rate)?, stage.folder()?);
-        Ok(Self { nodes: Vec::new(), folder, place, token_file: None })
+    pub(in crate::bench) fn hosts(stage: &Stage, hosts: usize, rate: Option<Rate>) -> Outcome<Self> {
+        Self::at(stage, Place::up(hosts, rate)?, &[])
+    }
+
+    /// The same at a place that is there, for nodes with these flags.
+    pub(in crate::bench) fn at(stage: &Stage, place: Place, flags: &[&str]) -> Outcome<Self> {
+        let (folder, flags) = (stage.folder()?, flags.iter().map(|flag| (*flag).to_owned()).collect());
+        Ok(Self { nodes: Vec::new(), folder, place, token_file: None, flags })
     }
 
     /// One node with so many CPUs per host; the first is the head.
-    pub(super) fn start(stage: &Stage, cpus: &[f64], rate: Option<Rate>) -> Outcome<Self> {
+    pub(in crate::bench) fn start(stage: &Stage, cpus: &[f64], rate: Option<Rate>) -> Outcome<Self> {
         let mut nodes = Self::hosts(stage, cpus.len(), rate)?;
         nodes.start_all(stage, cpus)?;
         Ok(nodes)
     }
 
     /// Starts the head, then all others at once, and returns when the head says that all are alive.
-    pub(super) fn start_all(&mut self, stage: &Stage, cpus: &[f64]) -> Outcome<()> {
+    pub(in crate::bench) fn start_all(&mut self, stage: &Stage, cpus: &[f64]) -> Outcome<()> {
         let [head, others @ ..] = cpus else { return Err("a cluster needs a node".into()) };
         let started = finish(self.begin(0, *head)?)?;
         self.token_file = started.token_file;
@@ -84,6 +91,7 @@ impl Nodes {
         if let Some(file) = &self.token_file {
             command.arg("--token-file").arg(file);
         }
+        command.args(&self.flags);
         // Every file of a node is below its folder, and the folder goes.
         let temporary = self.temporary(host)?;
         command.arg("--state-directory").arg(state).env("TMPDIR", temporary);
@@ -113,37 +121,42 @@ impl Nodes {
     }
 
     /// The cluster as its head knows it.
-    pub(super) fn status(&self) -> Outcome<ClusterStatus> {
+    pub(in crate::bench) fn status(&self) -> Outcome<ClusterStatus> {
         status::of(self.node(0)?)
     }
 
     /// The node on a host; nodes that start at once come in the order of the hosts.
-    pub(super) fn node(&self, host: usize) -> Outcome<&NodeFile> {
+    pub(in crate::bench) fn node(&self, host: usize) -> Outcome<&NodeFile> {
         Ok(self.nodes.get(host).ok_or("there is no node on that host")?)
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> &[NodeFile] {
+    pub(in crate::bench) fn all(&self) -> &[NodeFile] {
         &self.nodes
     }
 
     /// The numbers of those behind the first so many.
-    pub(super) fn numbers(&self, behind: usize) -> Vec<u32> {
+    pub(in crate::bench) fn numbers(&self, behind: usize) -> Vec<u32> {
         self.nodes.iter().skip(behind).map(|node| node.node.0).collect()
     }
 
     /// Where they are.
-    pub(super) fn place(&self) -> &Place {
+    pub(in crate::bench) fn place(&self) -> &Place {
         &self.place
     }
 
     /// Where its files are.
-    pub(super) fn folder(&self) -> &Path {
+    pub(in crate::bench) fn folder(&self) -> &Path {
         &self.folder
     }
 
+    /// The process of the node on a host.
+    pub(in crate::bench) fn process(&self, host: usize) -> Outcome<u32> {
+        Ok(self.node(host)?.process.id)
+    }
+
     /// Ends the node with this number by `kill -9`.
-    pub(super) fn kill(&self, number: u32) -> Outcome<()> {
+    pub(in crate::bench) fn kill(&self, number: u32) -> Outcome<()> {
         let node = self.nodes.iter().find(|node| node.node.0 == number).ok_or("there is no node with that number")?;
         let process = i32::try_from(node.process.id).ok().and_then(Pid::from_raw).ok_or("a node has no process")?;
         Ok(kill_process(process, Signal::KILL)?)

@@ -12,7 +12,7 @@ use super::super::Outcome;
 static REFUSED: LazyLock<Option<String>> = LazyLock::new(|| Lab::available().err().map(|error| error.to_string()));
 
 /// The hosts of a row. They go with this value, with all that runs there.
-pub(super) enum Place {
+pub(in crate::bench) enum Place {
     /// Hosts joined by a switch.
     Lab(Lab),
     /// This machine; every host is the same one.
@@ -21,7 +21,7 @@ pub(super) enum Place {
 
 impl Place {
     /// So many hosts, with links of this rate; without one as fast as the machine.
-    pub(super) fn up(hosts: usize, rate: Option<Rate>) -> Outcome<Self> {
+    pub(in crate::bench) fn up(hosts: usize, rate: Option<Rate>) -> Outcome<Self> {
         match *REFUSED {
             Some(_) => Ok(Self::Loopback),
             None => Ok(Self::Lab(Lab::up(u8::try_from(hosts)?, rate)?)),
@@ -29,7 +29,7 @@ impl Place {
     }
 
     /// What is measured over, for people.
-    pub(super) fn words() -> String {
+    pub(in crate::bench) fn words() -> String {
         match REFUSED.as_deref() {
             None => "each node is on a host of its own in a network lab, with mutual TLS between them".to_owned(),
             Some(reason) => format!("all nodes are on this machine, over loopback and without TLS ({reason})"),
@@ -37,7 +37,7 @@ impl Place {
     }
 
     /// A command that runs on a host; the first is 0. This user's settings do not count there.
-    pub(super) fn command(&self, host: usize, arguments: &[&str]) -> Outcome<Command> {
+    pub(in crate::bench) fn command(&self, host: usize, arguments: &[&str]) -> Outcome<Command> {
         let program = std::env::current_exe()?;
         let mut command = match self {
             Self::Lab(lab) => lab.command(number(host)?, program),
@@ -52,7 +52,7 @@ impl Place {
     }
 
     /// The address of a host.
-    pub(super) fn address(&self, host: usize) -> Outcome<IpAddr> {
+    pub(in crate::bench) fn address(&self, host: usize) -> Outcome<IpAddr> {
         match self {
             Self::Lab(lab) => Ok(lab.address(number(host)?).into()),
             Self::Loopback => Ok(Ipv4Addr::LOCALHOST.into()),

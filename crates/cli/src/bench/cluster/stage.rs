@@ -32,7 +32,7 @@ impl From<Vec<Pair>> for Measured {
 
 impl Measured {
     /// With one more figure that is not judged.
-    pub(super) fn and(mut self, name: &str, value: impl Into<Value>) -> Self {
+    pub(in crate::bench) fn and(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.more.insert(name.to_owned(), value.into());
         self
     }
@@ -48,7 +48,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Makes the one folder that everything is in. `stop` is readable once this process has been asked to end.
-    pub(super) fn new(stop: OwnedFd, quick: bool) -> Outcome<Self> {
+    pub(in crate::bench) fn new(stop: OwnedFd, quick: bool) -> Outcome<Self> {
         let folder = std::env::temp_dir().join(format!("bireme-bench-{}", std::process::id()));
         // What a process with our id left that was killed.
         let _ = fs::remove_dir_all(&folder);
@@ -57,7 +57,7 @@ impl Stage {
     }
 
     /// A new folder that only we may read. Short, since paths of sockets have to be.
-    pub(super) fn folder(&self) -> Outcome<PathBuf> {
+    pub(in crate::bench) fn folder(&self) -> Outcome<PathBuf> {
         let number = self.folders.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.join(number.to_string());
         make_private(&path)?;
@@ -65,12 +65,12 @@ impl Stage {
     }
 
     /// How much to measure: the first number, or the second when it should be quick.
-    pub(super) fn size<T>(&self, full: T, quick: T) -> T {
+    pub(in crate::bench) fn size<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 
     /// Measures each pair, given its number.
-    pub(super) fn measure(&self, mut pair: impl FnMut(u32) -> Outcome<Pair>) -> Outcome<Vec<Pair>> {
+    pub(in crate::bench) fn measure(&self, mut pair: impl FnMut(u32) -> Outcome<Pair>) -> Outcome<Vec<Pair>> {
         (0..self.size(PAIRS, 1))
             .map(|number| {
                 self.check()?;
@@ -80,12 +80,12 @@ impl Stage {
     }
 
     /// Fails when this process has been asked to end.
-    pub(super) fn check(&self) -> Outcome<()> {
+    pub(in crate::bench) fn check(&self) -> Outcome<()> {
         wait(self.stop(), None, Duration::ZERO).map(drop)
     }
 
     /// What every wait looks at.
-    pub(super) fn stop(&self) -> BorrowedFd<'_> {
+    pub(in crate::bench) fn stop(&self) -> BorrowedFd<'_> {
         self.stop.as_fd()
     }
 }

@@ -93,7 +93,7 @@ pub(super) fn with_ray(python: &Interpreter) -> Outcome<PathBuf> {
     Ok(executable)
 }
 
-fn succeed(command: &mut Command, why: &str) -> Outcome<()> {
+pub(in crate::bench) fn succeed(command: &mut Command, why: &str) -> Outcome<()> {
     // Our output is the table: what the command says goes to people.
     let status = command.stdin(Stdio::null()).stdout(std::io::stderr()).status();
     match status {
@@ -104,7 +104,7 @@ fn succeed(command: &mut Command, why: &str) -> Outcome<()> {
 }
 
 /// In a checkout among the build products, else in the user's cache.
-fn peers_folder() -> Outcome<PathBuf> {
+pub(in crate::bench) fn peers_folder() -> Outcome<PathBuf> {
     let here = std::env::current_dir()?;
     if let Some(root) = here.ancestors().find(|folder| folder.join("crates/cli/Cargo.toml").is_file()) {
         return Ok(root.join("target/peers"));
