@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bireme::{Bytes, Config, ObjectRef};
+use bireme::{Bytes, ObjectRef};
 use hosts::{Driver, Hosts, network_of_this_thread};
 use rustix::process::Signal;
 use support::{Gate, Journal, PATIENCE, Watch, eventually};
@@ -94,20 +94,8 @@ struct Kept {
 /// The part of a driver, until its standard input ends.
 #[test]
 fn a_driver_when_the_environment_asks_for_it() {
-    let Some(address) = hosts::address_of_environment() else { return };
-    let _context = match bireme::init_with(Config::default().address(&address)) {
-        Ok(context) => context,
-        Err(error) => return println!("\nsaid=error {error}"),
-    };
     let mut kept = Kept::default();
-    println!("\nsaid=ready");
-    for line in std::io::stdin().lines().map_while(Result::ok) {
-        let words: Vec<&str> = line.split(' ').collect();
-        match answer(&words, &mut kept) {
-            Ok(text) => println!("said={text}"),
-            Err(error) => println!("said=error {}", error.to_string().replace('\n', " ")),
-        }
-    }
+    hosts::be_a_driver(|words| answer(words, &mut kept));
 }
 
 fn answer(words: &[&str], kept: &mut Kept) -> bireme::Result<String> {

@@ -296,6 +296,24 @@ pub fn address_of_environment() -> Option<String> {
     (support::scenario().as_deref() == Some("driver")).then(|| std::env::var(ADDRESS).unwrap())
 }
 
+/// The part of a driver, until its standard input ends: each line is a question, in words, to which it says an answer. Nothing when
+/// the environment asks for no driver.
+pub fn be_a_driver(mut answer: impl FnMut(&[&str]) -> bireme::Result<String>) {
+    let Some(address) = address_of_environment() else { return };
+    let _context = match bireme::init_with(bireme::Config::default().address(&address)) {
+        Ok(context) => context,
+        Err(error) => return println!("\nsaid=error {error}"),
+    };
+    println!("\nsaid=ready");
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        let words: Vec<&str> = line.split(' ').collect();
+        match answer(&words) {
+            Ok(text) => println!("said={text}"),
+            Err(error) => println!("said=error {}", error.to_string().replace('\n', " ")),
+        }
+    }
+}
+
 pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }

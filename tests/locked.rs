@@ -63,7 +63,7 @@ impl Part {
             ..TlsChoice::new(self.keys.clone())
         };
         let security = SecurityChoice::Tls(tls);
-        ClusterChoice { head: Some(self.head), bind: self.bind, labels: Default::default(), security }
+        ClusterChoice { head: Some(self.head), bind: self.bind, security, ..Default::default() }
     }
 }
 
@@ -193,7 +193,7 @@ impl Locked {
         change(&mut tls);
         let bulk = tls.bulk_encryption;
         let security = SecurityChoice::Tls(tls);
-        let choice = ClusterChoice { head: None, bind: Some(address), labels: Default::default(), security };
+        let choice = ClusterChoice { bind: Some(address), security, ..Default::default() };
         let config = Config::default().cpus(0.0).object_store_memory(64 << 20).cluster(choice);
         Self { address, folder, bulk, _context: bireme::init_with(config).unwrap() }
     }

@@ -5,6 +5,7 @@ mod support;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use bireme::{
     Bundle, Bytes, ClusterChoice, Config, Failure, GroupStage, GroupStrategy, NodeId, PlacementGroup, Strategy,
@@ -13,6 +14,8 @@ use support::PATIENCE;
 
 const HEAD: &str = "BIREME_TEST_HEAD";
 const GROUP: &str = "BIREME_TEST_GROUP";
+/// Milliseconds that a member lets what comes wait.
+const DELAY: &str = "BIREME_TEST_DELAY";
 
 #[bireme::remote]
 fn add(a: i64, b: i64) -> i64 {
@@ -39,12 +42,8 @@ impl Counter {
 }
 
 fn choice(head: Option<std::net::SocketAddr>) -> ClusterChoice {
-    ClusterChoice {
-        head,
-        bind: Some("127.0.0.1:0".parse().unwrap()),
-        labels: Default::default(),
-        security: Default::default(),
-    }
+    let link_delay = std::env::var(DELAY).map_or(Duration::ZERO, |text| Duration::from_millis(text.parse().unwrap()));
+    ClusterChoice { head, bind: Some("127.0.0.1:0".parse().unwrap()), link_delay, ..Default::default() }
 }
 
 /// The part of a member: this program again, with two CPUs, until its standard input ends.
@@ -283,4 +282,25 @@ fn another_driver_finds_a_detached_group_by_its_name() {
     assert!(said.iter().any(|line| line.contains("ring is on node-2")), "{said:?}");
     let gone = node::options().strategy(made.any_bundle()).remote().get_timeout(PATIENCE).unwrap_err();
     assert!(matches!(gone.failure(), Some(Failure::GroupRemoved { .. })), "{gone}");
+}
+
+#[test]
+fn what_comes_to_a_node_with_a_link_delay_is_late_on_its_links_and_bulk_streams() {
+    let (context, address) = head();
+    let delay = Duration::from_millis(60);
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let member = Member::begin(command.env(HEAD, &address).env(DELAY, delay.as_millis().to_string())).0;
+    let there = Bytes::from(vec![1; 1 << 20]);
+    assert_eq!(add::remote(1, 1).get_timeout(PATIENCE).unwrap(), 2);
+    let start = Instant::now();
+    assert_eq!(add::remote(1, 2).get_timeout(PATIENCE).unwrap(), 3);
+    // The member is told of the task over its control link.
+    assert!(start.elapsed() >= delay, "{:?}", start.elapsed());
+    let input = bireme::put(there).unwrap();
+    let start = Instant::now();
+    assert_eq!(total::remote(&input).get_timeout(PATIENCE).unwrap(), 1 << 20);
+    // And fetches the input over a bulk stream.
+    assert!(start.elapsed() >= 2 * delay, "{:?}", start.elapsed());
+    drop(member);
+    context.shutdown();
 }

@@ -170,8 +170,7 @@ fn certificates_are_renewed_before_they_expire() {
 #[test]
 fn an_address_that_others_can_reach_is_never_opened_without_a_lock() {
     let any: SocketAddr = "0.0.0.0:0".parse().unwrap();
-    let choice =
-        ClusterChoice { head: None, bind: Some(any), labels: Default::default(), security: Default::default() };
+    let choice = ClusterChoice { bind: Some(any), ..Default::default() };
     let error = bireme::init_with(Config::default().cpus(0.0).cluster(choice)).err().unwrap().to_string();
     assert!(error.contains("can be reached from other machines"), "{error}");
 }
@@ -192,7 +191,7 @@ fn a_scan_of_a_nodes_ports_finds_one_where_nothing_but_the_handshake_answers() {
     // The head is in this process, on the first host.
     let head = SocketAddr::new(lab.address(1).into(), 7001);
     let security = bireme::SecurityChoice::Tls(bireme::TlsChoice::new(folder.path("head")));
-    let choice = ClusterChoice { head: None, bind: Some(head), labels: Default::default(), security };
+    let choice = ClusterChoice { bind: Some(head), security, ..Default::default() };
     let config = Config::default().cpus(0.0).object_store_memory(64 << 20).cluster(choice);
     let _context = lab.run(1, || bireme::init_with(config).unwrap()).unwrap();
     let token = std::fs::read_to_string(locked::only_cluster(&folder.path("head")).join("node.token")).unwrap();
