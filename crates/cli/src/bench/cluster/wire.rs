@@ -28,10 +28,12 @@ pub(crate) enum Wire {
     Echo { bind: IpAddr, bytes: usize },
     /// Print the median of so many round trips in microseconds.
     Ping { to: SocketAddr, bytes: usize, count: usize },
-    /// Say where to connect to, then read all that comes, say so, and print the processor seconds that it took.
-    Take { bind: IpAddr },
-    /// Send so many bytes; print the milliseconds until all were taken, and the processor seconds.
-    Give { to: SocketAddr, bytes: usize },
+    /// Say where to connect to, then read all that comes into the place of an object again and again, say so, and print the
+    /// processor seconds that it took.
+    Take { bind: IpAddr, object: usize },
+    /// Send so many bytes out of an object again and again; print the milliseconds until all were taken, and the processor
+    /// seconds.
+    Give { to: SocketAddr, bytes: usize, object: usize },
 }
 
 /// Is one of them.
@@ -60,32 +62,42 @@ pub(crate) fn serve(side: Wire) -> Outcome<()> {
             })?;
             println!("{median}");
         }
-        Wire::Take { bind } => take(bind)?,
-        Wire::Give { to, bytes } => give(to, bytes)?,
+        Wire::Take { bind, object } => take(bind, object)?,
+        Wire::Give { to, bytes, object } => give(to, bytes, object)?,
     }
     Ok(())
 }
 
-fn take(bind: IpAddr) -> Outcome<()> {
+fn take(bind: IpAddr, object: usize) -> Outcome<()> {
+    let mut place = Object::new(object);
     let listener = TcpListener::bind((bind, 0))?;
     println!("{}", listener.local_addr()?);
     let (mut peer, _) = listener.accept()?;
-    let mut buffer = vec![0; PIECE_BYTES];
     let before = processor_seconds();
-    while peer.read(&mut buffer)? > 0 {}
+    loop {
+        let came = peer.read(place.piece())?;
+        if came == 0 {
+            break;
+        }
+        place.advance(came);
+    }
     peer.write_all(&[1])?;
     println!("{}", processor_seconds() - before);
     Ok(())
 }
 
-fn give(to: SocketAddr, bytes: usize) -> Outcome<()> {
-    let piece = vec![1; PIECE_BYTES.min(bytes)];
+fn give(to: SocketAddr, bytes: usize, object: usize) -> Outcome<()> {
+    let mut source = Object::new(object);
     let mut peer = TcpStream::connect(to)?;
     let before = processor_seconds();
     let (took, done) = seconds(|| -> Outcome<()> {
         let mut left = bytes;
         while left > 0 {
-            left -= peer.write(&piece[..left.min(piece.len())])?;
+            let piece = source.piece();
+            let piece_len = piece.len().min(left);
+            let went = peer.write(&piece[..piece_len])?;
+            source.advance(went);
+            left -= went;
         }
         peer.shutdown(Shutdown::Write)?;
         Ok(peer.read_exact(&mut [0])?)
@@ -93,6 +105,29 @@ fn give(to: SocketAddr, bytes: usize) -> Outcome<()> {
     done?;
     println!("{} {}", took * 1e3, processor_seconds() - before);
     Ok(())
+}
+
+/// The memory of an object, from its start to its end and again: what is moved comes from memory and ends there, unlike a
+/// buffer that stays in the cache.
+struct Object {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Object {
+    fn new(bytes: usize) -> Self {
+        // Not zeros, whose pages would come with the first use.
+        Self { bytes: vec![1; bytes.max(1)], at: 0 }
+    }
+
+    fn piece(&mut self) -> &mut [u8] {
+        let end = (self.at + PIECE_BYTES).min(self.bytes.len());
+        &mut self.bytes[self.at..end]
+    }
+
+    fn advance(&mut self, by: usize) {
+        self.at = (self.at + by) % self.bytes.len();
+    }
 }
 
 /// What this process has used of all cores.
@@ -144,11 +179,19 @@ pub(in crate::bench) struct Copied {
     pub(in crate::bench) processor_seconds: f64,
 }
 
-/// Sends bytes from one host to another through a socket, and does nothing else.
-pub(in crate::bench) fn copy(stage: &Stage, place: &Place, hosts: [usize; 2], bytes: usize) -> Outcome<Copied> {
-    let (_take, mut taken) = start(place, hosts[1], &["take", &place.address(hosts[1])?.to_string()])?;
+/// Sends an object so many times from one host to another through a socket, and does nothing else.
+pub(in crate::bench) fn copy(
+    stage: &Stage,
+    place: &Place,
+    hosts: [usize; 2],
+    object: usize,
+    times: usize,
+) -> Outcome<Copied> {
+    let (bind, bytes, object) =
+        (place.address(hosts[1])?.to_string(), (object * times).to_string(), object.to_string());
+    let (_take, mut taken) = start(place, hosts[1], &["take", &bind, &object])?;
     let to = taken.next(stage.stop(), FLOOR_WAIT)?;
-    let (_give, mut given) = start(place, hosts[0], &["give", &to, &bytes.to_string()])?;
+    let (_give, mut given) = start(place, hosts[0], &["give", &to, &bytes, &object])?;
     let given = given.next(stage.stop(), FLOOR_WAIT)?;
     let (milliseconds, giver) = given.split_once(' ').ok_or("a process of the floor said too little")?;
     let taker: f64 = taken.next(stage.stop(), FLOOR_WAIT)?.parse()?;

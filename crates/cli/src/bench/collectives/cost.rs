@@ -41,7 +41,7 @@ fn seconds_per_gigabyte(stage: &Stage, shape: Shape, encrypted: bool) -> Outcome
             field.number(task.clone())?;
         }
         let ours = used(&nodes)? - before;
-        let floor = field.plain_copy(OBJECTS * shape.bytes)?.processor_seconds;
+        let floor = field.plain_copy(OBJECTS)?.processor_seconds;
         Ok(Pair { ours: ours / gigabytes, floor: floor / gigabytes })
     })?;
     field.end()?;

@@ -51,12 +51,12 @@ impl<'a> Field<'a> {
 
     /// S/B in milliseconds: a plain copy of an object's bytes from the first host to the second.
     pub(super) fn floor(&self) -> Outcome<f64> {
-        Ok(self.plain_copy(self.shape.bytes)?.milliseconds)
+        Ok(self.plain_copy(1)?.milliseconds)
     }
 
-    /// A plain copy of so many bytes.
-    pub(super) fn plain_copy(&self, bytes: usize) -> Outcome<Copied> {
-        copy(self.stage, self.nodes.place(), [0, 1], bytes)
+    /// Plain copies of so many objects.
+    pub(super) fn plain_copy(&self, objects: usize) -> Outcome<Copied> {
+        copy(self.stage, self.nodes.place(), [0, 1], self.shape.bytes, objects)
     }
 
     /// The nodes.

@@ -45,14 +45,15 @@ impl Table {
 /// Measures the three figures into a folder and draws them.
 pub(super) fn draw(stage: &Stage, peers: &Peers, folder: &Path) -> Outcome<()> {
     fs::create_dir_all(folder).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
-    for (name, table) in [
-        ("figure5.csv", round_trips(stage, peers)?),
-        ("figure6.csv", collectives(stage, peers)?),
-        ("figure7.csv", arrivals(stage)?),
-    ] {
+    let keep = |name: &str, table: Table| -> Outcome<()> {
         fs::write(folder.join(name), table.0)?;
         eprintln!("bireme: {} is there", folder.join(name).display());
-    }
+        Ok(())
+    };
+    // Each as soon as it is measured: all of them take a while.
+    keep("figure5.csv", round_trips(stage, peers)?)?;
+    keep("figure7.csv", arrivals(stage)?)?;
+    keep("figure6.csv", collectives(stage, peers)?)?;
     let script = folder.join("plot.py");
     fs::write(&script, SCRIPT)?;
     peers::plot(&script, folder)
@@ -83,7 +84,7 @@ fn round_trips(stage: &Stage, peers: &Peers) -> Outcome<Table> {
         let tcp = median(stage, || ping_pong(stage, nodes.place(), [0, 1], bytes, count))?;
         table.add("round_trip", at, 0.0, "TCP", tcp / 1e3);
         table.add("round_trip", at, 0.0, "2 S/B", 2.0 * bytes as f64 / bytes_per_ms);
-        if let Some(ms) = peers.milliseconds(stage, "p2p", shape.of(bytes))? {
+        if let Some(ms) = peers.milliseconds(stage, nodes.place(), "p2p", bytes)? {
             table.add("round_trip", at, 0.0, "MPICH", ms);
         }
     }
@@ -128,7 +129,7 @@ fn collectives(stage: &Stage, peers: &Peers) -> Outcome<Table> {
                 for (line, ms) in on_paper(name, shape.nodes as f64, bytes as f64, bytes_per_ms) {
                     table.add(name, at, 0.0, line, ms);
                 }
-                if let Some(ms) = peers.milliseconds(stage, mpi, shape.of(bytes))? {
+                if let Some(ms) = peers.milliseconds(stage, nodes.place(), mpi, bytes)? {
                     table.add(name, at, 0.0, "MPICH", ms);
                 }
             }

@@ -134,11 +134,16 @@ impl Peers {
         more
     }
 
-    /// Milliseconds of MPICH, where it is measured.
-    pub(super) fn milliseconds(&self, stage: &Stage, operation: &str, shape: Shape) -> Outcome<Option<f64>> {
-        let Some(mpich) = &self.mpich else { return Ok(None) };
-        let Place::Lab(lab) = Place::up(shape.nodes, shape.rate())? else { return Ok(None) };
-        mpich.run(stage, &lab, operation, shape.bytes).map(Some)
+    /// Milliseconds of MPICH, where it is measured, on all hosts of a lab.
+    pub(super) fn milliseconds(
+        &self,
+        stage: &Stage,
+        place: &Place,
+        operation: &str,
+        bytes: usize,
+    ) -> Outcome<Option<f64>> {
+        let (Some(mpich), Place::Lab(lab)) = (&self.mpich, place) else { return Ok(None) };
+        mpich.run(stage, lab, operation, bytes).map(Some)
     }
 }
 
@@ -174,7 +179,7 @@ impl Mpich {
         let place = Place::up(shape.nodes, shape.rate())?;
         let Place::Lab(lab) = &place else { return Err("there is no lab".into()) };
         let took = self.run(stage, lab, operation, shape.bytes)?;
-        Ok(took / copy(stage, &place, [0, 1], shape.bytes)?.milliseconds)
+        Ok(took / copy(stage, &place, [0, 1], shape.bytes, 1)?.milliseconds)
     }
 
     /// Milliseconds of an operation with one rank per host, the median of some passes.
