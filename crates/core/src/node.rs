@@ -197,11 +197,11 @@ pub enum Event {
         /// The copy; none when it was dropped.
         at: Option<Location>,
     },
-    /// This node's store has fetched an object from another one.
+    /// Bytes have come from other nodes: of an object, or of a stage's streams.
     Fetched {
-        /// How large it is.
+        /// How many.
         bytes: u64,
-        /// How long that took.
+        /// How long they took, without the wait for the first.
         took_us: u64,
         /// What is left of the arena.
         arena_free_bytes: u64,

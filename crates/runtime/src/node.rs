@@ -6,7 +6,7 @@
 //! Files: `links` (rings and connections), `objects` (the store's service: create, free, spill, restore),
 //! `transfers` (copies of objects between nodes), `flows` (reduces and groups' calls), `leaving` (how it leaves its cluster), `keepers` (one for each job),
 //! `drivers` (those that attach), `mail` (what other threads bring), `memory` (how much of it is in use), `status` (what
-//! people ask), `voices` (what workers print).
+//! people ask), `voices` (what workers print), `pace` (how fast bytes come in), `watched` (values that threads wait for).
 
 mod abroad;
 mod bulk;
@@ -18,11 +18,13 @@ mod links;
 mod mail;
 mod memory;
 mod objects;
+mod pace;
 mod peers;
 mod programs;
 pub(crate) mod status;
 mod transfers;
 mod voices;
+mod watched;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,6 +67,8 @@ use voices::{AwayLines, Voice};
 
 /// The node looks at least so often, for deadlines and deferred frees.
 const NODE_SLEEP_MAX: Duration = Duration::from_millis(500);
+/// After so long without a relay the next one is not waited for awake.
+const RELAYS_PAUSE_US: u64 = 1_000;
 /// Bytes of a snapshot per message.
 const STATE_PIECE_BYTES: usize = 32 << 10;
 
@@ -158,6 +162,7 @@ impl NodeThread {
             abroad,
             stages,
             relays: SpinPolicy::between_two(if start.spin { SpinMode::Adaptive } else { SpinMode::Never }),
+            relayed_at: Tick::default(),
             node: Node::new(start.config),
             links,
             objects,
@@ -210,6 +215,8 @@ struct Shell {
     stages: Stages,
     /// When to wait for the next relay without sleep.
     relays: SpinPolicy,
+    /// When the last one went through.
+    relayed_at: Tick,
     node: Node,
     links: Links,
     objects: Objects,
@@ -272,7 +279,9 @@ impl Shell {
                 }
             }
             Some(abroad) => {
-                abroad.peers.poller.wait(Some(&mut self.relays), Some(patience), || false);
+                // Where objects move and nobody calls, a thread that stays awake takes time from those who move them.
+                let relays = clock::now().since_us(self.relayed_at) < RELAYS_PAUSE_US;
+                abroad.peers.poller.wait(relays.then_some(&mut self.relays), Some(patience), || false);
             }
         }
     }
@@ -348,6 +357,7 @@ impl Shell {
                         self.objects.recorded(process, &record);
                         self.step_at(Event::Recorded { process, record }, now);
                     }
+                    self.relayed_at = now;
                     self.step_at(Event::Relay { process, to, bytes }, now);
                 }
                 Ok(None) => return,

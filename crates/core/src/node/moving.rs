@@ -118,7 +118,6 @@ impl Node {
     /// The store has fetched something: how fast bytes come in, and how much room there is.
     pub(super) fn fetched(&mut self, bytes: u64, took_us: u64, arena_free_bytes: u64) {
         self.cluster.arena_free_bytes = Some(arena_free_bytes);
-        // A small one says how long a round trip takes, not how fast bytes come.
         if bytes >= FETCH_COUNTS_BYTES {
             let per_second = u128::from(bytes) * 1_000_000 / u128::from(took_us.max(1));
             self.cluster.bandwidth.add(u64::try_from(per_second).unwrap_or(u64::MAX).max(1));
@@ -126,5 +125,5 @@ impl Node {
     }
 }
 
-/// Objects of fewer bytes say nothing of the bandwidth.
-pub const FETCH_COUNTS_BYTES: u64 = 1 << 20;
+/// Fewer bytes say nothing of the bandwidth: they come with one or two wake-ups.
+pub const FETCH_COUNTS_BYTES: u64 = 128 << 10;

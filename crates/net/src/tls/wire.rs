@@ -12,8 +12,9 @@ use crate::wire::{Socket, Wire};
 
 /// Bytes of one read of the socket. The library would read 4 KiB at a time, which costs a system call for each.
 const RAW_BYTES: usize = 64 << 10;
-/// Bytes that may wait to be sent; what is over that is not accepted.
-const SENDING_BYTES_MAX: usize = 256 << 10;
+/// Bytes that may wait to be sent; what is over that is not accepted. So few that they stay in the cache between their encryption
+/// and the system's copy, and in the allocator's hands between two times.
+const SENDING_BYTES_MAX: usize = 64 << 10;
 
 /// A wire that is encrypted and whose other end has been verified.
 #[derive(Debug)]

@@ -15,8 +15,10 @@ use super::Shell;
 use super::bulk::{self, Bulk};
 use super::flows::Stages;
 use super::objects::Objects;
+use super::pace::Measured;
 use super::peers::{Incoming, Peers};
-use super::transfers::{Measured, TransferEvent, Transfers, Waiter};
+use super::transfers::{TransferEvent, Transfers, Waiter};
+use crate::clock;
 use crate::cluster::ClusterStart;
 use crate::error::Error;
 use crate::output::{OutputLine, Stream};
@@ -89,6 +91,9 @@ impl Shell {
                     }
                 }
                 Incoming::Heard(from, message) => {
+                    if matches!(message, Between::Relay { .. }) {
+                        self.relayed_at = clock::now();
+                    }
                     if !abroad.bulk.heard(&mut abroad.peers, from, &message) {
                         self.step(Event::Heard { from, message });
                     }
@@ -179,7 +184,8 @@ impl Shell {
     /// How fast bytes come in: others estimate by it how long this node would wait for what it lacks.
     fn tell_of_speed(&mut self) {
         let Some(abroad) = &mut self.abroad else { return };
-        for Measured { bytes, took_us } in abroad.transfers.take_measured() {
+        let measured = abroad.transfers.take_measured();
+        for Measured { bytes, took_us } in measured.into_iter().chain(self.stages.take_measured()) {
             let arena_free_bytes = self.objects.room_bytes();
             self.step(Event::Fetched { bytes, took_us, arena_free_bytes });
         }

@@ -33,6 +33,7 @@ use bireme_net::wire::Wire;
 use bireme_store::{Arena, ProcessSlot, StoreClient, Table};
 
 use super::objects::Objects;
+use super::pace::Measured;
 use super::transfers::{Arriving, BulkKey};
 use crate::clock;
 use crate::objects::from_store;
@@ -115,6 +116,7 @@ pub(super) struct Stages {
     asked: BTreeMap<u64, (StageId, bool, usize)>,
     next_number: u64,
     events: Vec<StageEvent>,
+    measured: Vec<Measured>,
 }
 
 /// What stages share with transfers: what serving threads find.
@@ -158,6 +160,7 @@ impl Stages {
             asked: BTreeMap::new(),
             next_number: super::objects::STAGE_NUMBERS,
             events: Vec::new(),
+            measured: Vec::new(),
         }
     }
 
@@ -251,6 +254,11 @@ impl Stages {
         std::mem::take(&mut self.events)
     }
 
+    /// How fast the streams were of stages that are done since the last time.
+    pub(super) fn take_measured(&mut self) -> Vec<Measured> {
+        std::mem::take(&mut self.measured)
+    }
+
     /// Hands a stream to a thread.
     fn pull(&mut self, sink: Intake) {
         let (running, intake) = (Arc::clone(&sink.taker.running), sink.taker.intake);
@@ -307,6 +315,7 @@ impl Stages {
         let tell = !stage.told && (taken || outputs > 0 && !running.spec.await_flows);
         if tell {
             stage.told = true;
+            self.measured.extend(running.pace.lock().unwrap_or_else(PoisonError::into_inner).measured());
             match self.seal(&running) {
                 Ok(at) => self.events.push(StageEvent::Done { id, at }),
                 Err(reason) => return self.fail(objects, id, reason, None),

@@ -36,6 +36,7 @@ use bireme_store::{Arena, ProcessSlot, StoreClient, Table};
 
 use super::flows::Offered;
 use super::objects::{Answer, Objects};
+use super::pace::Measured;
 use crate::clock;
 use admission::{Admission, SERVED_CONNECTIONS_MAX};
 use place::{Arrival, Names};
@@ -78,8 +79,8 @@ struct Transfer {
     cancel: Arc<AtomicBool>,
     /// Nobody wants it any more, and why: what comes of it is thrown away.
     refused: Option<String>,
-    /// When its thread began, and how many bytes were there.
-    began: (Tick, u64),
+    /// How many bytes were there when its thread began.
+    began: u64,
     /// Senders that were lost since bytes came last, and how the last one was.
     losses: (u32, Option<TransferError>),
 }
@@ -91,13 +92,6 @@ struct Copy {
     object: RefSpec,
     of: Location,
     at: Location,
-}
-
-/// How fast a transfer was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Measured {
-    pub(crate) bytes: u64,
-    pub(crate) took_us: u64,
 }
 
 type Ends = Arc<Mutex<VecDeque<Finished<NodeId, Arrival>>>>;
@@ -218,7 +212,7 @@ impl Transfers {
         }
         let number = self.next_number;
         self.next_number += 1;
-        let (phase, cancel, began, losses) = (Phase::Asking(None), Arc::default(), (Tick::default(), 0), (0, None));
+        let (phase, cancel, began, losses) = (Phase::Asking(None), Arc::default(), 0, (0, None));
         let transfer = Transfer { object, of, source: None, waiters, phase, cancel, refused: None, began, losses };
         self.transfers.insert(number, transfer);
         self.numbers.insert(object.object, number);
@@ -396,7 +390,7 @@ impl Transfers {
     }
 
     /// How fast the transfers were that have ended since the last time.
-    pub(crate) fn take_measured(&mut self) -> Vec<Measured> {
+    pub(in crate::node) fn take_measured(&mut self) -> Vec<Measured> {
         std::mem::take(&mut self.measured)
     }
 

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bireme_core::flow::{FlowKey, Origin, Slice};
@@ -68,6 +68,7 @@ impl Sink for Intake {
     }
 
     fn advance(&mut self, len: u64) -> io::Result<()> {
+        self.taker.running.pace.lock().unwrap_or_else(PoisonError::into_inner).came(len);
         if self.direct.take().is_some() {
             self.taker.placed(len);
             return Ok(());

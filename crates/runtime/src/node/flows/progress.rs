@@ -1,13 +1,16 @@
 //! How far a stage is: a watch that its streams advance, and that those wait on who send what has come.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bireme_core::flow::StageId;
 use bireme_core::id::NodeId;
 use bireme_net::Doorbell;
+
+use crate::node::watched::Watched;
 
 /// Stages that the node's thread has to look at.
 pub(super) struct News {
@@ -53,8 +56,7 @@ pub(super) struct Marks {
 /// How far a stage is.
 pub(super) struct Progress {
     id: StageId,
-    marks: Mutex<Marks>,
-    changed: Condvar,
+    marks: Watched<Marks>,
     /// Ends the streams of the stage.
     pub(super) cancel: Arc<AtomicBool>,
     news: Arc<News>,
@@ -63,19 +65,16 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn new(id: StageId, intakes: usize, inputs: usize, flows: usize, news: Arc<News>) -> Self {
         let marks = Marks { done: vec![0; intakes], grown: vec![0; inputs], taken: vec![false; flows], ended: None };
-        Self { id, marks: Mutex::new(marks), changed: Condvar::new(), cancel: Arc::default(), news }
+        Self { id, marks: Watched::new(marks), cancel: Arc::default(), news }
     }
 
-    pub(super) fn marks(&self) -> MutexGuard<'_, Marks> {
-        // The marks are whole between the statements that change them.
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn marks(&self) -> impl Deref<Target = Marks> + '_ {
+        self.marks.now()
     }
 
     /// Changes the marks and wakes who waits for that.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Marks) -> R) -> R {
-        let result = change(&mut self.marks());
-        self.changed.notify_all();
-        result
+        self.marks.change(change)
     }
 
     /// The stage is over before its end. The first reason counts.
@@ -96,21 +95,11 @@ impl Progress {
         patience: Duration,
         mut look: impl FnMut(&Marks) -> Option<R>,
     ) -> Result<Option<R>, String> {
-        let deadline = Instant::now() + patience;
-        let mut marks = self.marks();
-        loop {
-            if let Some(ended) = &marks.ended {
-                return Err(ended.reason.clone());
-            }
-            if let Some(found) = look(&marks) {
-                return Ok(Some(found));
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(None);
-            }
-            marks = self.changed.wait_timeout(marks, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let found = self.marks.wait(patience, |marks| match &marks.ended {
+            Some(ended) => Some(Err(ended.reason.clone())),
+            None => look(marks).map(Ok),
+        });
+        found.transpose()
     }
 
     /// Waits as long as it takes, which ends at the latest with the stage.

@@ -1,11 +1,12 @@
 //! A stage that has its memory: what its streams read and write, and how much of its output is final.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 
 use bireme_core::flow::{Action, AreaSpec, Origin, Part, Piece, StageSpec};
 use bireme_store::{Area, Growing, Pinned};
 
+use super::super::pace::Pace;
 use super::super::transfers::Growth;
 use super::progress::Progress;
 
@@ -32,6 +33,8 @@ pub(super) struct Running {
     pub(super) progress: Arc<Progress>,
     /// Serving threads that have one of its flows in hand.
     pub(super) serving: AtomicUsize,
+    /// Of all streams from other nodes: they come over the same link.
+    pub(super) pace: Mutex<Pace>,
     layouts: Vec<Layout>,
 }
 
@@ -74,7 +77,8 @@ impl Layout {
 impl Running {
     pub(super) fn new(spec: StageSpec, areas: Vec<Place>, inputs: Vec<Input>, progress: Arc<Progress>) -> Self {
         let layouts = (0..spec.intakes.len()).map(|intake| Layout::new(&spec, intake)).collect();
-        Self { spec, areas, inputs, progress, serving: AtomicUsize::new(0), layouts }
+        let (serving, pace) = (AtomicUsize::new(0), Mutex::default());
+        Self { spec, areas, inputs, progress, serving, pace, layouts }
     }
 
     /// Bytes of a part that are final.

@@ -9,7 +9,7 @@ use bireme_store::UnsealedLocation;
 
 use super::key::BulkKey;
 use super::place::{Arrival, Growth};
-use super::{Copy, Measured, Objects, Phase, Transfer, TransferError, TransferEvent, Transfers};
+use super::{Copy, Objects, Phase, Transfer, TransferError, TransferEvent, Transfers};
 use crate::clock;
 use crate::objects::to_store;
 
@@ -95,7 +95,7 @@ impl Transfers {
         let Some(source) = transfer.source else { return };
         transfer.phase = Phase::Running;
         transfer.cancel = Arc::default();
-        transfer.began = (clock::now(), sink.watermark());
+        transfer.began = sink.watermark();
         let object = transfer.object.object;
         let key = if source.is_complete {
             BulkKey::ObjectAt(object, source.at)
@@ -136,7 +136,7 @@ impl Transfers {
             Phase::Asking(Some(arrival)) => arrival.watermark(),
             _ => 0,
         };
-        let before = if watermark > transfer.began.1 { 0 } else { transfer.losses.0 };
+        let before = if watermark > transfer.began { 0 } else { transfer.losses.0 };
         let (lost, object, of) = (error.lost(), transfer.object, transfer.of);
         transfer.losses = (before + 1, Some(error.clone()));
         match lost {
@@ -149,10 +149,9 @@ impl Transfers {
 
     fn complete(&mut self, objects: &mut Objects, number: u64, sink: Arrival) {
         let at = sink.at;
+        self.measured.extend(sink.measured());
         let sealed = sink.seal();
-        let Some(Transfer { object, of, waiters, began, .. }) = self.transfers.remove(&number) else { return };
-        let (bytes, took_us) = (at.len.saturating_sub(began.1), clock::now().since_us(began.0));
-        self.measured.push(Measured { bytes, took_us });
+        let Some(Transfer { object, of, waiters, .. }) = self.transfers.remove(&number) else { return };
         self.numbers.remove(&object.object);
         self.lock_arriving().remove(&(at.entry, at.generation));
         let result = match sealed {

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bireme_core::id::ObjectId;
 use bireme_core::value::Location;
 use bireme_net::bulk::{Sink, Source};
 use bireme_store::{Growing, Pinned, Sealed, Unsealed, WriteError};
+
+use crate::node::pace::{Measured, Pace};
+use crate::node::watched::Watched;
 
 /// Pages are mapped this far ahead of what arrives, so that the kernel meets no page fault.
 const PREPARE_BYTES: u64 = 2 << 20;
@@ -17,26 +20,19 @@ const PREPARE_BYTES: u64 = 2 << 20;
 /// Tells those who send an arriving object on that there is more of it, or that there never will be.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Growth {
-    ended: Mutex<Option<String>>,
-    changed: Condvar,
+    ended: Watched<Option<String>>,
 }
 
 impl Growth {
-    fn lock(&self) -> MutexGuard<'_, Option<String>> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// There is more.
     pub(in crate::node) fn grown(&self) {
         // Under the lock, so that who has just looked and is about to wait does not miss it.
-        drop(self.lock());
-        self.changed.notify_all();
+        self.ended.change(|_| {});
     }
 
     /// There will be no more.
     pub(in crate::node) fn end(&self, reason: &str) {
-        *self.lock() = Some(reason.to_owned());
-        self.changed.notify_all();
+        self.ended.change(|ended| *ended = Some(reason.to_owned()));
     }
 }
 
@@ -48,8 +44,7 @@ pub(in crate::node) type Arriving = Arc<Mutex<ArrivingMap>>;
 /// What this node fetches or has as a copy, by name: others may ask for it before it has a place.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    named: Mutex<BTreeMap<ObjectId, Named>>,
-    changed: Condvar,
+    named: Watched<BTreeMap<ObjectId, Named>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,47 +58,29 @@ struct Named {
 }
 
 impl Names {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectId, Named>> {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// It is being fetched, and is or will be there.
     pub(super) fn set(&self, object: ObjectId, number: u64, of: Location, at: Option<Location>) {
-        self.lock().insert(object, Named { number, of, at });
-        self.changed.notify_all();
+        self.named.change(|named| named.insert(object, Named { number, of, at }));
     }
 
     /// A transfer was given up, or its copy dropped. One that began since then stays.
     pub(super) fn remove(&self, object: ObjectId, number: u64) {
-        let mut named = self.lock();
-        if named.get(&object).is_some_and(|named| named.number == number) {
-            named.remove(&object);
-        }
-        drop(named);
-        self.changed.notify_all();
+        self.named.change(|named| {
+            if named.get(&object).is_some_and(|named| named.number == number) {
+                named.remove(&object);
+            }
+        });
     }
 
     /// Waits at most `patience` until the object has a place here. Nothing when it has none yet; an error when it will not
     /// come under this name.
     pub(super) fn wait(&self, object: ObjectId, of: Location, patience: Duration) -> Result<Option<Location>, String> {
-        let deadline = Instant::now() + patience;
-        let mut names = self.lock();
-        loop {
-            match names.get(&object) {
-                Some(named) if named.of == of => {
-                    if let Some(at) = named.at {
-                        return Ok(Some(at));
-                    }
-                }
-                Some(_) => return Err("it was asked for under another place here".to_owned()),
-                None => return Err("it is not on its way here any more".to_owned()),
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(None);
-            }
-            names = self.changed.wait_timeout(names, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let found = self.named.wait(patience, |names| match names.get(&object) {
+            Some(named) if named.of == of => named.at.map(Ok),
+            Some(_) => Some(Err("it was asked for under another place here".to_owned())),
+            None => Some(Err("it is not on its way here any more".to_owned())),
+        });
+        found.transpose()
     }
 }
 
@@ -117,11 +94,17 @@ pub(super) struct Arrival {
     writer: Unsealed,
     prepared: u64,
     growth: Arc<Growth>,
+    pace: Pace,
 }
 
 impl Arrival {
     pub(super) fn new(number: u64, at: Location, writer: Unsealed, growth: Arc<Growth>) -> Self {
-        Self { number, at, writer, prepared: 0, growth }
+        Self { number, at, writer, prepared: 0, growth, pace: Pace::default() }
+    }
+
+    /// How fast its bytes came.
+    pub(super) fn measured(&self) -> Option<Measured> {
+        self.pace.measured()
     }
 
     /// Makes it readable as a whole.
@@ -160,6 +143,7 @@ impl Sink for Arrival {
     fn advance(&mut self, len: u64) -> io::Result<()> {
         self.writer.advance(len).map_err(io::Error::other)?;
         self.growth.grown();
+        self.pace.came(len);
         Ok(())
     }
 }
@@ -197,22 +181,11 @@ impl Source for Part {
     }
 
     fn wait_beyond(&self, at: u64, patience: Duration) -> Result<u64, String> {
-        let deadline = Instant::now() + patience;
-        let mut ended = self.growth.lock();
-        loop {
+        let found = self.growth.ended.wait(patience, |ended| {
             let ready = self.view.watermark();
-            if ready > at {
-                return Ok(ready);
-            }
-            if let Some(reason) = &*ended {
-                return Err(reason.clone());
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(ready);
-            }
-            ended = self.growth.changed.wait_timeout(ended, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+            if ready > at { Some(Ok(ready)) } else { ended.clone().map(Err) }
+        });
+        found.unwrap_or_else(|| Ok(self.view.watermark()))
     }
 
     fn bytes(&self, range: Range<u64>) -> &[u8] {
