@@ -1,7 +1,7 @@
 //! Reduces that a node leads, and stages that it carries out for others.
 
 use super::*;
-use crate::flow::{Op, StageSpec};
+use crate::flow::{Op, Origin, StageSpec};
 use crate::id::JobId;
 use crate::message::{Between, ReduceInput};
 use crate::reduce::Options;
@@ -212,4 +212,42 @@ fn how_long_messages_take_is_measured_for_the_next_reduce() {
     let message = Between::Ping { at };
     let back = Effect::Tell { node: THERE, message: Between::Pong { at } };
     assert_eq!(f.step(Event::Heard { from: THERE, message }), [back]);
+}
+
+/// The most streams that a node takes from others in a reduce of 256 KiB with an input on each of eight nodes.
+fn degree(f: &mut Fixture) -> usize {
+    let request = ToNode::Reduce { target: target(), op: Op::Sum, total: 8, count: 8, options: Options::default() };
+    assert_eq!(f.ask(OURS, request), []);
+    let inputs = (0..8).map(|index| {
+        let input = input(index, NodeId(index + 1));
+        ReduceInput { at: Location { len: 256 << 10, ..input.at }, ..input }
+    });
+    let effects = f.ask(OURS, ToNode::ReduceInputs { target: target(), inputs: inputs.collect(), more: false });
+    f.ask(OURS, ToNode::EndReduce { target: target() });
+    let taken = |spec: &StageSpec| {
+        let flows = spec.intakes.iter().filter(|intake| matches!(intake.origin, Origin::Flow { .. }));
+        flows.count()
+    };
+    let specs = effects.iter().filter_map(|effect| match effect {
+        Effect::RunStage(spec) => Some(taken(spec)),
+        Effect::Tell { message: Between::RunStage(spec), .. } => Some(taken(spec)),
+        _ => None,
+    });
+    specs.max().unwrap_or(0)
+}
+
+#[test]
+fn a_plan_knows_the_rate_of_a_link_that_has_carried_small_objects_only() {
+    let mut f = cluster();
+    for node in 4..9 {
+        f.step(Event::NodeJoined { node: NodeId(node), total: cpus(1.0) });
+    }
+    degree(&mut f);
+    let at = f.now;
+    f.now = f.now.plus_us(2_000);
+    f.step(Event::Heard { from: THERE, message: Between::Pong { at } });
+    assert!(degree(&mut f) > 1, "a fast link with a delay of a millisecond: few hops");
+    // 25 MB/s.
+    f.step(Event::Fetched { bytes: 192 << 10, took_us: 7_864, arena_free_bytes: 1 << 30 });
+    assert_eq!(degree(&mut f), 1, "on a slow one the bytes count");
 }
