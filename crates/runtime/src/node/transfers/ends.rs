@@ -90,11 +90,12 @@ impl Transfers {
     }
 
     /// Hands a transfer that has its turn and room to a thread.
-    pub(super) fn run(&mut self, objects: &mut Objects, number: u64, sink: Arrival) {
+    pub(super) fn run(&mut self, objects: &mut Objects, number: u64, mut sink: Arrival) {
         let Some(transfer) = self.transfers.get_mut(&number) else { return };
         let Some(source) = transfer.source else { return };
         transfer.phase = Phase::Running;
         transfer.cancel = Arc::default();
+        sink.begins_again();
         transfer.began = sink.watermark();
         let object = transfer.object.object;
         let key = if source.is_complete {

@@ -102,6 +102,11 @@ impl Arrival {
         Self { number, at, writer, prepared: 0, growth, pace: Pace::default() }
     }
 
+    /// What comes now is from another sender.
+    pub(super) fn begins_again(&mut self) {
+        self.pace = Pace::default();
+    }
+
     /// How fast its bytes came.
     pub(super) fn measured(&self) -> Option<Measured> {
         self.pace.measured()
