@@ -6,6 +6,7 @@ import gc
 import glob
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,9 @@ import bireme
 PACKAGES = str(Path(bireme.__file__).resolve().parent.parent)
 # How long to wait for something that must happen; never reached by a test that passes.
 PATIENCE_S = 20.0
+
+# A shell lets what it runs in the background ignore Ctrl-C, and so would every program that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Belongings(NamedTuple):
