@@ -10,8 +10,11 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend has to be chosen before)
 
-# What was measured has markers; what is on paper is a thin line.
-MEASURED = {"bireme", "MPICH", "TCP"}
+# What was measured has markers; what is on paper is a thin line. One colour for each system in all plots.
+MEASURED = {"bireme": "C0", "MPICH": "black", "TCP": "C1"}
+OTHERS = ("C2", "C3", "C4", "C5", "C6", "C8")
+# Ours with a part left out.
+ABLATIONS = ("no ", "always ")
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -27,10 +30,15 @@ def lines_of(rows: list[dict[str, str]], key: str) -> dict[str, list[tuple[float
 
 
 def draw(axes, rows: list[dict[str, str]], key: str) -> None:
+    others = iter(OTHERS)
     for system, points in lines_of(rows, key).items():
         at, took = zip(*points, strict=True)
-        is_ablation = system.startswith("no ")
-        style = {"marker": "o"} if system in MEASURED else {"marker": "x"} if is_ablation else {"linestyle": ":"}
+        if system in MEASURED:
+            style = {"marker": "o", "color": MEASURED[system]}
+        elif system.startswith(ABLATIONS):
+            style = {"marker": "x", "linestyle": "--", "color": next(others)}
+        else:
+            style = {"linestyle": ":", "color": next(others)}
         axes.plot(at, took, label=system, linewidth=2 if system == "bireme" else 1, **style)
     axes.legend(fontsize=7)
     axes.grid(visible=True, alpha=0.3)
@@ -58,13 +66,14 @@ def by_arrival(rows: list[dict[str, str]], path: Path, title: str) -> None:
         of_operation = [row for row in rows if row["operation"] == operation]
         draw(axes, of_operation, "spread")
         axes.set(xlabel="arrivals spread over (S/B)", ylabel="ms after the last arrival")
-        axes.set(title=f"{operation}, {of_operation[0]['nodes']} nodes", ylim=(0, None))
+        longest = max(float(row["ms"]) for row in of_operation)
+        axes.set(title=f"{operation}, {of_operation[0]['nodes']} nodes", ylim=(0, 1.2 * longest))
     save(figure, path, title)
 
 
 def save(figure, path: Path, title: str) -> None:
-    figure.suptitle(title)
-    figure.tight_layout()
+    figure.suptitle(title, y=0.995)
+    figure.tight_layout(rect=(0, 0, 1, 0.98))
     figure.savefig(path, dpi=110)
     print(path)
 

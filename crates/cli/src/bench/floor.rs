@@ -7,6 +7,7 @@
 #[allow(unsafe_code)]
 mod fresh;
 
+use std::fs;
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +17,8 @@ use std::thread;
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use super::Outcome;
 use super::cluster::wire::{self, Wire};
@@ -220,9 +222,26 @@ fn ping_pong_here(count: usize) -> Outcome<f64> {
 
 /// From now on this thread runs on one core.
 pub(super) fn pin_to(core: usize) -> Outcome<()> {
+    Ok(pin(None, core)?)
+}
+
+/// The same for all threads of a process, and those that they start.
+pub(super) fn pin_process(process: u32, core: usize) -> Outcome<()> {
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        let thread = thread?.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+        match pin(Some(thread.ok_or("a thread without a number")?), core) {
+            // It has ended meanwhile.
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn pin(thread: Option<Pid>, core: usize) -> Result<(), Errno> {
     let mut cores = CpuSet::new();
     cores.set(core);
-    Ok(sched_setaffinity(None, &cores)?)
+    sched_setaffinity(thread, &cores)
 }
 
 /// The first two cores that we may use; twice the same one when there is one.

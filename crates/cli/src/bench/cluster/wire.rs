@@ -62,8 +62,14 @@ pub(crate) fn serve(side: Wire) -> Outcome<()> {
             })?;
             println!("{median}");
         }
-        Wire::Take { bind, object } => take(bind, object)?,
-        Wire::Give { to, bytes, object } => give(to, bytes, object)?,
+        Wire::Take { bind, object } => {
+            pin_to(cores[1])?;
+            take(bind, object)?;
+        }
+        Wire::Give { to, bytes, object } => {
+            pin_to(cores[0])?;
+            give(to, bytes, object)?;
+        }
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::fs;
 use super::super::Outcome;
 use super::super::cluster::nodes::Nodes;
 use super::super::cluster::stage::{Measured, Stage};
+use super::super::floor::{pin_process, two_cores};
 use super::super::measure::Pair;
 use super::super::startup::descendants;
 use super::field::{self, Field};
@@ -34,6 +35,7 @@ fn seconds_per_gigabyte(stage: &Stage, shape: Shape, encrypted: bool) -> Outcome
     let mut field = Field::new(stage, &nodes, shape)?;
     let task = broadcast_of(shape.bytes, Arrival::Together);
     field.number(task.clone())?;
+    keep_apart(&nodes)?;
     let gigabytes = (OBJECTS * shape.bytes) as f64 / 1e9;
     let pairs = stage.measure(|_| {
         let before = used(&nodes)?;
@@ -46,6 +48,17 @@ fn seconds_per_gigabyte(stage: &Stage, shape: Shape, encrypted: bool) -> Outcome
     })?;
     field.end()?;
     Ok(Measured::from(pairs).and("bytes", OBJECTS * shape.bytes))
+}
+
+/// A core for each node, as both processes of the floor have one: the work of the network between them is billed to who runs where
+/// it is done, so that it would depend on where threads happen to run.
+fn keep_apart(nodes: &Nodes) -> Outcome<()> {
+    for (node, core) in nodes.all().iter().zip(two_cores()?) {
+        for process in descendants(node.process.id)?.into_iter().chain([node.process.id]) {
+            pin_process(process, core)?;
+        }
+    }
+    Ok(())
 }
 
 /// Processor seconds of all nodes and of what they started.
