@@ -20,6 +20,8 @@ pub(in crate::node) struct Pace {
     first: Option<Tick>,
     last: Tick,
     bytes: u64,
+    /// The longest run before the last pause: one piece that came late tells nothing.
+    before: Option<Measured>,
 }
 
 impl Pace {
@@ -32,7 +34,10 @@ impl Pace {
         match self.first {
             Some(_) if now.since_us(self.last) <= PAUSE_US => self.bytes += bytes,
             // The first ones say how long it took until somebody sent them, and not how fast they came.
-            _ => (self.first, self.bytes) = (Some(now), 0),
+            _ => {
+                self.before = self.measured();
+                (self.first, self.bytes) = (Some(now), 0);
+            }
         }
         self.last = now;
     }
@@ -40,7 +45,8 @@ impl Pace {
     /// What was measured; nothing without bytes behind the first ones.
     pub(in crate::node) fn measured(self) -> Option<Measured> {
         let took_us = self.last.since_us(self.first?);
-        (self.bytes > 0).then_some(Measured { bytes: self.bytes, took_us })
+        let present = (self.bytes > 0).then_some(Measured { bytes: self.bytes, took_us });
+        self.before.into_iter().chain(present).max_by_key(|run| run.bytes)
     }
 }
 
@@ -56,6 +62,7 @@ mod tests {
         pace.came_at(100, Tick(1_000_010));
         assert_eq!(pace.measured(), Some(Measured { bytes: 100, took_us: 10 }));
         pace.came_at(100, Tick(2_000_000));
+        assert_eq!(pace.measured(), Some(Measured { bytes: 100, took_us: 10 }), "a late piece changes nothing");
         pace.came_at(60, Tick(2_000_002));
         pace.came_at(60, Tick(2_000_004));
         assert_eq!(pace.measured(), Some(Measured { bytes: 120, took_us: 4 }));
