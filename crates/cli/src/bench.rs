@@ -22,6 +22,7 @@ pub(crate) mod cluster;
 pub(crate) mod collectives;
 mod faults;
 pub(crate) mod floor;
+mod machine;
 mod measure;
 mod objects;
 mod output;

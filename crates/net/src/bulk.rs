@@ -38,6 +38,7 @@
 mod frame;
 mod host;
 mod line;
+mod low_water;
 mod neighbour;
 mod pool;
 mod receive;
@@ -123,6 +124,12 @@ pub trait Source: Send {
 pub trait Sink: Send {
     /// The object's full length in bytes.
     fn len(&self) -> u64;
+
+    /// Whether somebody waits for its bytes one by one, to send them on. If nobody does, more of them are taken in at once, which
+    /// is cheaper.
+    fn is_sent_on(&self) -> bool {
+        true
+    }
 
     /// How many bytes are here and final.
     fn watermark(&self) -> u64;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::BulkOptions;
 use super::frame::{HEADER_BYTES, Header, cut};
 use super::host::HeldFile;
+use super::low_water::LowWater;
 use super::neighbour::Neighbour;
 use crate::wire::Wire;
 
@@ -56,6 +57,7 @@ pub struct Line {
     /// Bytes of the next header that came with the block before it.
     ahead: [u8; HEADER_BYTES],
     ahead_len: usize,
+    low_water: LowWater,
     /// The file of the sender that was read last.
     pub(super) file: Option<(HeldFile, Neighbour)>,
     /// Its files cannot be read from here.
@@ -67,7 +69,8 @@ impl Line {
     pub fn new(wire: Box<dyn Wire>, options: BulkOptions) -> io::Result<Self> {
         wire.set_nonblocking(false)?;
         wire.set_timeouts(Some(SLICE), Some(SLICE))?;
-        Ok(Self { wire, options, ahead: [0; HEADER_BYTES], ahead_len: 0, file: None, is_unreadable: false })
+        let (ahead, low_water) = ([0; HEADER_BYTES], LowWater::new());
+        Ok(Self { wire, options, ahead, ahead_len: 0, low_water, file: None, is_unreadable: false })
     }
 
     /// How this end behaves.
@@ -113,6 +116,9 @@ impl Line {
     ) -> Result<Header, Break> {
         let mut bytes = self.ahead;
         let mut have = std::mem::take(&mut self.ahead_len);
+        if have < HEADER_BYTES {
+            self.wait_for_bytes(1)?;
+        }
         while have < HEADER_BYTES {
             let patience = if have == 0 { patience } else { self.options.silence };
             have += self.attempt(stop, patience, waited_for, |wire| wire.read(&mut bytes[have..]))?;
@@ -120,10 +126,26 @@ impl Line {
         Header::decode(bytes)
     }
 
-    /// Reads some bytes of a block of which `left` are missing, and, when `into` takes all of them and they come with it,
-    /// those of the next header.
-    pub(super) fn block_part(&mut self, stop: &dyn Fn() -> bool, into: &mut [u8], left: u64) -> Result<usize, Break> {
+    /// Has the next reads wait for so many bytes, where a wire does not keep some of them itself.
+    fn wait_for_bytes(&mut self, bytes: u64) -> Result<(), Break> {
+        if self.wire.is_encrypted() || self.wire.has_buffered() {
+            return Ok(());
+        }
+        self.low_water.set(self.wire.raw_fd(), bytes).map_err(|error| Break::failed(&error))
+    }
+
+    /// Reads some bytes of a block of which `left` are missing, `at_least` so many if they come without a pause, and, when `into`
+    /// takes all of them and they come with it, those of the next header.
+    pub(super) fn block_part(
+        &mut self,
+        stop: &dyn Fn() -> bool,
+        into: &mut [u8],
+        left: u64,
+        at_least: u64,
+    ) -> Result<usize, Break> {
         debug_assert_eq!(self.ahead_len, 0, "a header is read before its block");
+        // Not for what comes after the block: the sender may not have it yet.
+        self.wait_for_bytes(at_least.min(left).min(into.len() as u64))?;
         let mut ahead = [0; HEADER_BYTES];
         let silence = self.options.silence;
         let got = self.attempt(stop, silence, "the rest of a block", |wire| {

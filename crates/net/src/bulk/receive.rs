@@ -3,7 +3,7 @@
 use super::frame::{Header, Request, checksum};
 use super::host::{FILE_BYTES, HeldFile};
 use super::line::{Break, Line};
-use super::{BulkOptions, Sink};
+use super::{BulkOptions, Sink, low_water};
 
 /// The receiver says how far it is whenever it has so many bytes more. Each time costs a packet and wakes nobody.
 pub(super) const CONFIRM_STEP: u64 = 4 << 20;
@@ -170,9 +170,10 @@ impl Receiving<'_> {
             }
             // Without checksums the watermark follows, so that the spare bytes begin where the block goes on.
             let done = if checked { have } else { 0 };
+            let at_least = if self.sink.is_sent_on() { 1 } else { low_water::for_object(self.sink.len()) };
             let spare = self.sink.spare((len - have + done) as usize).map_err(no_place)?;
             let (into, left) = (&mut spare[done as usize..], len - have);
-            let part = self.line.block_part(self.stop, into, left)? as u64;
+            let part = self.line.block_part(self.stop, into, left, at_least)? as u64;
             have += part;
             if !checked {
                 self.advance(part)?;

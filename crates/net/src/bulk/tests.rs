@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
+use super::frame::Header;
 use super::*;
 use crate::wire::{PlainWire, Wire};
 
@@ -91,6 +92,10 @@ impl Place {
 impl Sink for Place {
     fn len(&self) -> u64 {
         self.bytes.len() as u64
+    }
+
+    fn is_sent_on(&self) -> bool {
+        self.told.is_some()
     }
 
     fn watermark(&self) -> u64 {
@@ -269,6 +274,26 @@ fn a_part_is_forwarded_before_the_whole_is_there() {
     for serving in [serving_first, serving_second] {
         assert_eq!(serving.join().unwrap().0.objects, 1);
     }
+}
+
+#[test]
+fn a_sender_that_goes_in_the_middle_of_a_large_block_leaves_all_that_it_sent() {
+    let (near, mut far) = sockets();
+    let len = 32 << 20;
+    let sender = std::thread::spawn(move || {
+        far.write_all(&Header::Offer { len: len as u64 }.encode()).unwrap();
+        far.write_all(&Header::Block { len: 1 << 20, checksum: 0 }.encode()).unwrap();
+        // The last part is less than a read waits for.
+        far.write_all(&[7; 300_000]).unwrap();
+        far.shutdown(std::net::Shutdown::Write).unwrap();
+        far
+    });
+    let mut place = Place::new(len);
+    let broken = receive(&mut line(near, &options()), &[1], &mut place, &go()).unwrap_err();
+    let why = Break::Closed { waited_for: "the rest of a block" };
+    assert_eq!(broken, ReceiveError::Broken { watermark: 300_000, why });
+    assert!(place.bytes[..300_000].iter().all(|byte| *byte == 7));
+    drop(sender.join().unwrap());
 }
 
 #[test]

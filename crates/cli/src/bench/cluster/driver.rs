@@ -131,6 +131,11 @@ impl<'a> Driver<'a> {
         Ok(driver)
     }
 
+    /// Its process.
+    pub(in crate::bench) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Tells it what to do.
     pub(in crate::bench) fn tell(&mut self, order: &Order) -> Outcome<()> {
         let input = self.input.as_mut().ok_or("a driver has no input")?;

@@ -9,6 +9,7 @@ use clap::Subcommand;
 
 use super::super::Outcome;
 use super::super::floor::{pin_to, two_cores};
+use super::super::machine::Moment;
 use super::super::measure::{median_us, seconds};
 use super::lines::Lines;
 use super::place::Place;
@@ -28,11 +29,10 @@ pub(crate) enum Wire {
     Echo { bind: IpAddr, bytes: usize },
     /// Print the median of so many round trips in microseconds.
     Ping { to: SocketAddr, bytes: usize, count: usize },
-    /// Say where to connect to, then read all that comes into the place of an object again and again, say so, and print the
-    /// processor seconds that it took.
+    /// Say where to connect to, then read all that comes into the place of an object again and again, and say so.
     Take { bind: IpAddr, object: usize },
-    /// Send so many bytes out of an object again and again; print the milliseconds until all were taken, and the processor
-    /// seconds.
+    /// Send so many bytes out of an object again and again; print the milliseconds until all were taken, and the seconds
+    /// that the cores worked meanwhile.
     Give { to: SocketAddr, bytes: usize, object: usize },
 }
 
@@ -79,7 +79,6 @@ fn take(bind: IpAddr, object: usize) -> Outcome<()> {
     let listener = TcpListener::bind((bind, 0))?;
     println!("{}", listener.local_addr()?);
     let (mut peer, _) = listener.accept()?;
-    let before = processor_seconds();
     loop {
         let came = peer.read(place.piece())?;
         if came == 0 {
@@ -87,15 +86,13 @@ fn take(bind: IpAddr, object: usize) -> Outcome<()> {
         }
         place.advance(came);
     }
-    peer.write_all(&[1])?;
-    println!("{}", processor_seconds() - before);
-    Ok(())
+    Ok(peer.write_all(&[1])?)
 }
 
 fn give(to: SocketAddr, bytes: usize, object: usize) -> Outcome<()> {
     let mut source = Object::new(object);
     let mut peer = TcpStream::connect(to)?;
-    let before = processor_seconds();
+    let before = Moment::now()?;
     let (took, done) = seconds(|| -> Outcome<()> {
         let mut left = bytes;
         while left > 0 {
@@ -109,7 +106,7 @@ fn give(to: SocketAddr, bytes: usize, object: usize) -> Outcome<()> {
         Ok(peer.read_exact(&mut [0])?)
     });
     done?;
-    println!("{} {}", took * 1e3, processor_seconds() - before);
+    println!("{} {}", took * 1e3, before.busy_since()?);
     Ok(())
 }
 
@@ -134,12 +131,6 @@ impl Object {
     fn advance(&mut self, by: usize) {
         self.at = (self.at + by) % self.bytes.len();
     }
-}
-
-/// What this process has used of all cores.
-fn processor_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// A process of the floor, ended with this value.
@@ -181,8 +172,8 @@ pub(in crate::bench) fn ping_pong(
 pub(in crate::bench) struct Copied {
     /// From the first byte to the word that the last one was taken.
     pub(in crate::bench) milliseconds: f64,
-    /// Of both processes.
-    pub(in crate::bench) processor_seconds: f64,
+    /// Of all cores, whatever they did.
+    pub(in crate::bench) busy_seconds: f64,
 }
 
 /// Sends an object so many times from one host to another through a socket, and does nothing else.
@@ -199,7 +190,6 @@ pub(in crate::bench) fn copy(
     let to = taken.next(stage.stop(), FLOOR_WAIT)?;
     let (_give, mut given) = start(place, hosts[0], &["give", &to, &bytes, &object])?;
     let given = given.next(stage.stop(), FLOOR_WAIT)?;
-    let (milliseconds, giver) = given.split_once(' ').ok_or("a process of the floor said too little")?;
-    let taker: f64 = taken.next(stage.stop(), FLOOR_WAIT)?.parse()?;
-    Ok(Copied { milliseconds: milliseconds.parse()?, processor_seconds: giver.parse::<f64>()? + taker })
+    let (milliseconds, busy) = given.split_once(' ').ok_or("a process of the floor said too little")?;
+    Ok(Copied { milliseconds: milliseconds.parse()?, busy_seconds: busy.parse()? })
 }

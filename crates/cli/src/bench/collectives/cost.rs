@@ -6,6 +6,7 @@ use super::super::Outcome;
 use super::super::cluster::nodes::Nodes;
 use super::super::cluster::stage::{Measured, Stage};
 use super::super::floor::{pin_process, two_cores};
+use super::super::machine::{Moment, TICKS_PER_SECOND};
 use super::super::measure::Pair;
 use super::super::startup::descendants;
 use super::field::{self, Field};
@@ -13,12 +14,10 @@ use super::moving::broadcast_of;
 use super::seats::Arrival;
 use super::shape::Shape;
 
-/// Objects per measurement: the kernel tells the time of processes in hundredths of a second.
+/// Objects per measurement, since the kernel's clock is coarse.
 const OBJECTS: usize = 5;
-/// Of them.
-const TICKS_PER_SECOND: f64 = 100.0;
 
-/// How many processor seconds do two nodes use for a gigabyte from one to the other?
+/// How many processor seconds does a gigabyte from one node to another cost?
 pub(super) fn plain(stage: &Stage, shape: Shape) -> Outcome<Measured> {
     seconds_per_gigabyte(stage, shape, false)
 }
@@ -28,49 +27,62 @@ pub(super) fn encrypted(stage: &Stage, shape: Shape) -> Outcome<Measured> {
     seconds_per_gigabyte(stage, shape, true)
 }
 
-/// The driver puts each object, which is no part of moving it; so what only its node and the other one use is counted.
+/// All that the machine does counts, on both sides, but not what the driver does to put the objects, and not what the nodes do while
+/// the floor is measured.
 fn seconds_per_gigabyte(stage: &Stage, shape: Shape, encrypted: bool) -> Outcome<Measured> {
     let shape = shape.sized(stage);
     let nodes = field::nodes(stage, shape, encrypted)?;
     let mut field = Field::new(stage, &nodes, shape)?;
     let task = broadcast_of(shape.bytes, Arrival::Together);
     field.number(task.clone())?;
+    let driver = family(field.driver())?;
+    let others = processes_of(&nodes)?;
     keep_apart(&nodes)?;
     let gigabytes = (OBJECTS * shape.bytes) as f64 / 1e9;
     let pairs = stage.measure(|_| {
-        let before = used(&nodes)?;
+        let (before, put) = (Moment::now()?, used(&driver)?);
         for _ in 0..OBJECTS {
             field.number(task.clone())?;
         }
-        let ours = used(&nodes)? - before;
-        let floor = field.plain_copy(OBJECTS)?.processor_seconds;
+        let ours = before.busy_since()? - (used(&driver)? - put);
+        let idle = used(&others)?;
+        let floor = field.plain_copy(OBJECTS)?.busy_seconds - (used(&others)? - idle);
         Ok(Pair { ours: ours / gigabytes, floor: floor / gigabytes })
     })?;
     field.end()?;
     Ok(Measured::from(pairs).and("bytes", OBJECTS * shape.bytes))
 }
 
-/// A core for each node, as both processes of the floor have one: the work of the network between them is billed to who runs where
-/// it is done, so that it would depend on where threads happen to run.
+/// A core for each node, as both processes of the floor have one.
 fn keep_apart(nodes: &Nodes) -> Outcome<()> {
     for (node, core) in nodes.all().iter().zip(two_cores()?) {
-        for process in descendants(node.process.id)?.into_iter().chain([node.process.id]) {
+        for process in family(node.process.id)? {
             pin_process(process, core)?;
         }
     }
     Ok(())
 }
 
-/// Processor seconds of all nodes and of what they started.
-fn used(nodes: &Nodes) -> Outcome<f64> {
+fn processes_of(nodes: &Nodes) -> Outcome<Vec<u32>> {
+    let families: Outcome<Vec<_>> = nodes.all().iter().map(|node| family(node.process.id)).collect();
+    Ok(families?.concat())
+}
+
+/// A process and all that it started.
+fn family(process: u32) -> Outcome<Vec<u32>> {
+    let mut family = descendants(process)?;
+    family.push(process);
+    Ok(family)
+}
+
+/// Seconds that are billed to processes.
+fn used(processes: &[u32]) -> Outcome<f64> {
     let mut all = 0.0;
-    for node in nodes.all() {
-        for process in descendants(node.process.id)?.into_iter().chain([node.process.id]) {
-            let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-            all += ticks(&stat).ok_or("the kernel tells no times")? / TICKS_PER_SECOND;
-        }
+    for process in processes {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+        all += ticks(&stat).ok_or("the kernel tells no times")?;
     }
-    Ok(all)
+    Ok(all / TICKS_PER_SECOND)
 }
 
 /// Of user and system together, in a line of `/proc/PID/stat`.

@@ -59,6 +59,11 @@ impl<'a> Field<'a> {
         copy(self.stage, self.nodes.place(), [0, 1], self.shape.bytes, objects)
     }
 
+    /// The process of the driver.
+    pub(super) fn driver(&self) -> u32 {
+        self.driver.process()
+    }
+
     /// The nodes.
     pub(super) fn nodes(&self) -> &Nodes {
         self.nodes

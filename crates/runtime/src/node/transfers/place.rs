@@ -17,6 +17,9 @@ use crate::node::watched::Watched;
 /// Pages are mapped this far ahead of what arrives, so that the kernel meets no page fault.
 const PREPARE_BYTES: u64 = 2 << 20;
 
+/// An arriving object and the map of them all know its growth. Who else does waits for it.
+const GROWTHS_AT_REST: usize = 2;
+
 /// Tells those who send an arriving object on that there is more of it, or that there never will be.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Growth {
@@ -128,6 +131,10 @@ impl Arrival {
 impl Sink for Arrival {
     fn len(&self) -> u64 {
         self.writer.len()
+    }
+
+    fn is_sent_on(&self) -> bool {
+        Arc::strong_count(&self.growth) > GROWTHS_AT_REST
     }
 
     fn watermark(&self) -> u64 {
