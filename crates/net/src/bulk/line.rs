@@ -57,7 +57,8 @@ pub struct Line {
     /// Bytes of the next header that came with the block before it.
     ahead: [u8; HEADER_BYTES],
     ahead_len: usize,
-    low_water: LowWater,
+    /// What the last read waited for.
+    pub(super) low_water: LowWater,
     /// The file of the sender that was read last.
     pub(super) file: Option<(HeldFile, Neighbour)>,
     /// Its files cannot be read from here.

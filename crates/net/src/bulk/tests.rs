@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::frame::Header;
+use super::low_water::LowWater;
 use super::*;
 use crate::wire::{PlainWire, Wire};
 
@@ -278,22 +279,26 @@ fn a_part_is_forwarded_before_the_whole_is_there() {
 
 #[test]
 fn a_sender_that_goes_in_the_middle_of_a_large_block_leaves_all_that_it_sent() {
-    let (near, mut far) = sockets();
     let len = 32 << 20;
-    let sender = std::thread::spawn(move || {
-        far.write_all(&Header::Offer { len: len as u64 }.encode()).unwrap();
-        far.write_all(&Header::Block { len: 1 << 20, checksum: 0 }.encode()).unwrap();
-        // The last part is less than a read waits for.
-        far.write_all(&[7; 300_000]).unwrap();
-        far.shutdown(std::net::Shutdown::Write).unwrap();
-        far
-    });
-    let mut place = Place::new(len);
-    let broken = receive(&mut line(near, &options()), &[1], &mut place, &go()).unwrap_err();
-    let why = Break::Closed { waited_for: "the rest of a block" };
-    assert_eq!(broken, ReceiveError::Broken { watermark: 300_000, why });
-    assert!(place.bytes[..300_000].iter().all(|byte| *byte == 7));
-    drop(sender.join().unwrap());
+    // Who sends it on does not wait for more than there is.
+    for (told, waited_for) in [(None, 64 << 10), (Some(Growing::new(len, 0)), 1)] {
+        let (near, mut far) = sockets();
+        let sender = std::thread::spawn(move || {
+            far.write_all(&Header::Offer { len: len as u64 }.encode()).unwrap();
+            far.write_all(&Header::Block { len: 1 << 20, checksum: 0 }.encode()).unwrap();
+            // The last part is less than a read waits for.
+            far.write_all(&[7; 300_000]).unwrap();
+            far.shutdown(std::net::Shutdown::Write).unwrap();
+            far
+        });
+        let (mut line, mut place) = (line(near, &options()), Place { told, ..Place::new(len) });
+        let broken = receive(&mut line, &[1], &mut place, &go()).unwrap_err();
+        let why = Break::Closed { waited_for: "the rest of a block" };
+        assert_eq!(broken, ReceiveError::Broken { watermark: 300_000, why });
+        assert!(place.bytes[..300_000].iter().all(|byte| *byte == 7));
+        assert_eq!(line.low_water, LowWater::at(waited_for));
+        drop(sender.join().unwrap());
+    }
 }
 
 #[test]
