@@ -32,6 +32,11 @@ fn total(bytes: Bytes) -> u64 {
     bytes.iter().map(|byte| u64::from(*byte)).sum()
 }
 
+#[bireme::remote]
+fn back(bytes: Bytes) -> Bytes {
+    bytes
+}
+
 pub struct Counter(i64);
 
 #[bireme::actor]
@@ -62,6 +67,14 @@ fn work() {
     let counter = Counter::remote(5);
     assert_eq!(counter.count().get_timeout(PATIENCE).unwrap(), 6);
     assert_eq!(counter.count().get_timeout(PATIENCE).unwrap(), 7);
+    // Inside of messages, short and long: more at a time than a socket takes at once.
+    let sizes = [0, 1, 4_000, 16_000, 20_000, 40_000, 65_000];
+    let values: Vec<Vec<u8>> =
+        (0..140).map(|n| (0..sizes[n % sizes.len()]).map(|at| (at * (n + 3)) as u8).collect()).collect();
+    let there: Vec<_> = values.iter().map(|value| back::remote(Bytes::from(value.clone()))).collect();
+    for (value, there) in values.iter().zip(&there) {
+        assert!(there.get_timeout(PATIENCE).unwrap()[..] == value[..], "a value of {} bytes", value.len());
+    }
     let put = bireme::put(Bytes::from(vec![2; 3 << 20])).unwrap();
     assert_eq!(total::remote(&put).get_timeout(PATIENCE).unwrap(), 6 << 20);
     let made: Vec<_> = (1..9).map(|with| fill::remote(1 << 20, with)).collect();

@@ -154,6 +154,12 @@ impl<'a> Reader<'a> {
         Ok(n)
     }
 
+    /// How many bytes are left.
+    #[inline]
+    pub fn left(&self) -> usize {
+        self.0.len()
+    }
+
     /// All that is left.
     #[inline]
     pub fn rest(&mut self) -> &'a [u8] {

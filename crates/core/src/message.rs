@@ -9,6 +9,7 @@ mod between;
 mod copying;
 mod from_node;
 mod peer;
+mod skim;
 mod to_node;
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ pub use between::Between;
 pub use copying::{CopySource, CopyWish, LostSender};
 pub use from_node::{Adoption, FromNode};
 pub use peer::{Peer, PeerKind};
+pub use skim::longest_value;
 pub use to_node::{INPUTS_PER_MESSAGE, NodeBound, ReduceInput, ToNode};
 
 /// Number of a question, so that its answer finds the asker. Unique within the asking process.

@@ -19,6 +19,7 @@
 mod tests;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::id::NodeId;
 use crate::time::Tick;
@@ -109,6 +110,21 @@ impl Stamp {
     }
 }
 
+/// A message as a session keeps it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// All of it.
+    pub bytes: Vec<u8>,
+    /// Where in it the bytes of a long value are, if anywhere: they may go as the bytes of objects do.
+    pub value: Range<usize>,
+}
+
+impl From<Vec<u8>> for Message {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, value: 0..0 }
+    }
+}
+
 /// What became of a message that was to be sent.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
@@ -119,9 +135,9 @@ pub enum Sent {
     Stalled,
     /// The bound of what is kept is reached. The message is given back, and the peer is to be suspected: the session
     /// cannot leave a message out, so its sender keeps it, or gives up the peer.
-    Refused(Vec<u8>),
+    Refused(Message),
     /// The message is longer than any peer takes, and is given back.
-    TooLong(Vec<u8>),
+    TooLong(Message),
 }
 
 /// What to do with a frame that came.
@@ -156,7 +172,7 @@ pub struct Session {
     peer: NodeId,
     limits: SessionLimits,
     /// Messages that the peer has not acknowledged; the first has the number `acknowledged + 1`.
-    kept: VecDeque<Vec<u8>>,
+    kept: VecDeque<Message>,
     kept_bytes: usize,
     acknowledged: u64,
     /// The highest number that the present connection was given, and the bytes from `acknowledged` to there.
@@ -194,16 +210,17 @@ impl Session {
     }
 
     /// Queues a message under the next number.
-    pub fn send(&mut self, bytes: Vec<u8>) -> Sent {
-        if bytes.len() > self.limits.message_bytes {
-            return Sent::TooLong(bytes);
+    pub fn send(&mut self, message: impl Into<Message>) -> Sent {
+        let message = message.into();
+        if message.bytes.len() > self.limits.message_bytes {
+            return Sent::TooLong(message);
         }
-        let cost = cost(&bytes);
+        let cost = cost(&message);
         if self.kept_bytes + cost > self.limits.kept_bytes && !self.kept.is_empty() {
-            return Sent::Refused(bytes);
+            return Sent::Refused(message);
         }
         self.kept_bytes += cost;
-        self.kept.push_back(bytes);
+        self.kept.push_back(message);
         if self.is_stalled() { Sent::Stalled } else { Sent::Queued }
     }
 
@@ -245,11 +262,11 @@ impl Session {
         Some(self.stamp(next))
     }
 
-    /// The bytes of a message that the peer has not acknowledged.
+    /// A message that the peer has not acknowledged.
     #[inline]
-    pub fn message(&self, sequence: u64) -> Option<&[u8]> {
+    pub fn message(&self, sequence: u64) -> Option<&Message> {
         let index = sequence.checked_sub(self.acknowledged + 1)?;
-        self.kept.get(usize::try_from(index).ok()?).map(Vec::as_slice)
+        self.kept.get(usize::try_from(index).ok()?)
     }
 
     /// A frame came with `len` bytes behind its stamp.
@@ -343,12 +360,12 @@ impl Session {
     /// The peer has all up to this number, which was handed over at some time.
     fn forget_to(&mut self, sequence: u64) {
         while self.acknowledged < sequence
-            && let Some(bytes) = self.kept.pop_front()
+            && let Some(message) = self.kept.pop_front()
         {
             self.acknowledged += 1;
-            self.kept_bytes -= cost(&bytes);
+            self.kept_bytes -= cost(&message);
             if self.acknowledged <= self.handed {
-                self.handed_bytes -= cost(&bytes);
+                self.handed_bytes -= cost(&message);
             }
         }
         // A late acknowledgement of what an earlier connection carried: that need not go again.
@@ -358,6 +375,6 @@ impl Session {
 
 /// What a message counts in the bounds.
 #[inline]
-fn cost(bytes: impl AsRef<[u8]>) -> usize {
-    bytes.as_ref().len() + MESSAGE_OVERHEAD_BYTES
+fn cost(message: &Message) -> usize {
+    message.bytes.len() + MESSAGE_OVERHEAD_BYTES
 }

@@ -11,7 +11,7 @@ use crate::codec::{Malformed, Reader, Write};
 use crate::id::{ActorId, FunctionKey, GroupId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::resources::Resources;
 use crate::stream::Stream;
-use crate::value::{Location, RefSpec, decode_process, decode_refs, encode_process, encode_refs};
+use crate::value::{Location, RefSpec, decode_process, decode_refs, encode_process, encode_refs, skim_refs};
 
 /// Retries after a worker's death when the user does not say otherwise.
 pub const RETRIES_DEFAULT: u32 = 3;
@@ -266,6 +266,25 @@ impl TaskSpec {
         out.bytes(&self.payload);
     }
 
+    /// Goes past a spec in a message: its payload.
+    pub(crate) fn skim<'a>(from: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
+        from.raw(64)?;
+        let form = from.u8()?;
+        match form & !STREAMS {
+            0 => {}
+            1 => drop(from.bytes()?),
+            2 => drop(from.raw(36)?),
+            _ => return Err(Malformed::Unknown("task kind")),
+        }
+        if form & STREAMS != 0 {
+            from.raw(12)?;
+        }
+        TaskOptions::skim(from)?;
+        skim_refs(from)?;
+        skim_refs(from)?;
+        from.bytes()
+    }
+
     /// Takes a spec off a message or record.
     pub fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Self::decode_with(from, &mut Interned::default())
@@ -340,6 +359,15 @@ impl TaskOptions {
         if !plain {
             out.bytes(&postcard::to_allocvec(self).unwrap_or_default());
         }
+    }
+
+    fn skim(from: &mut Reader<'_>) -> Result<(), Malformed> {
+        from.bytes()?;
+        from.raw(12)?;
+        if from.u8()? != 0 {
+            from.bytes()?;
+        }
+        Ok(())
     }
 
     fn decode(from: &mut Reader<'_>, interned: &mut Interned) -> Result<Arc<Self>, Malformed> {

@@ -131,6 +131,20 @@ impl Value {
         encode_refs(&self.nested, out);
     }
 
+    /// Goes past a value in a message; its bytes, when they are in it, are shown on the way.
+    pub(crate) fn skim<'a>(from: &mut Reader<'a>, mut see: impl FnMut(&'a [u8], &Reader<'a>)) -> Result<(), Malformed> {
+        match from.u8()? {
+            0 => {
+                let bytes = from.bytes()?;
+                see(bytes, from);
+            }
+            1 => drop(from.raw(28)?),
+            2 => drop(from.bytes()?),
+            _ => return Err(Malformed::Unknown("value form")),
+        }
+        skim_refs(from)
+    }
+
     /// Takes a value off a message.
     pub fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let body = match from.u8()? {
@@ -161,6 +175,9 @@ impl fmt::Display for Body {
     }
 }
 
+/// What a reference takes in a message.
+const REF_BYTES: usize = 36;
+
 /// Appends a list of references.
 pub fn encode_refs(refs: &[RefSpec], out: &mut impl Write) {
     out.u32(refs.len() as u32);
@@ -170,9 +187,15 @@ pub fn encode_refs(refs: &[RefSpec], out: &mut impl Write) {
     }
 }
 
+/// Goes past a list of references.
+pub(crate) fn skim_refs(from: &mut Reader<'_>) -> Result<(), Malformed> {
+    let n = from.count(REF_BYTES)?;
+    from.raw(n * REF_BYTES).map(|_| ())
+}
+
 /// Takes a list of references.
 pub fn decode_refs(from: &mut Reader<'_>) -> Result<Vec<RefSpec>, Malformed> {
-    let n = from.count(36)?;
+    let n = from.count(REF_BYTES)?;
     let mut refs = Vec::with_capacity(n);
     for _ in 0..n {
         let object = decode_object(from)?;

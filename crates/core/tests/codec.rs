@@ -8,11 +8,11 @@ mod arbitrary;
 use arbitrary::Draw;
 use bireme_core::codec::{Count, Fill, Malformed, Reader};
 use bireme_core::id::{NodeId, ProcessId};
-use bireme_core::message::{Between, FromNode, NodeBound, Peer};
+use bireme_core::message::{Between, FromNode, NodeBound, Peer, longest_value};
 use bireme_core::record::Record;
 use bireme_core::spec::TaskSpec;
 use bireme_core::time::Tick;
-use bireme_core::value::Value;
+use bireme_core::value::{Body, Value};
 use proptest::prelude::*;
 
 proptest! {
@@ -22,6 +22,35 @@ proptest! {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         prop_assert_eq!(Peer::decode(&bytes), Ok(message));
+    }
+
+    #[test]
+    fn the_longest_value_of_a_message_is_found_in_its_bytes(seed in any::<u64>()) {
+        let message = Draw(seed).peer();
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        let inline = |values: &[Value]| -> Vec<Vec<u8>> {
+            let bytes = |value: &Value| match &value.body {
+                Body::Inline(bytes) => Some(bytes.to_vec()),
+                _ => None,
+            };
+            values.iter().filter_map(bytes).collect()
+        };
+        let values = match &message {
+            Peer::Run { spec, resolved, .. } | Peer::RunAfter { spec, resolved, .. } => {
+                [vec![spec.payload.clone()], inline(resolved)].concat()
+            }
+            Peer::Reply { values, .. } => inline(values),
+            Peer::Item { value, .. } => inline(std::slice::from_ref(value)),
+            Peer::Collective(packet) => vec![packet.bytes.clone()],
+            _ => Vec::new(),
+        };
+        // The first of several that are equally long.
+        let longest = values.iter().rev().max_by_key(|value| value.len()).cloned().unwrap_or_default();
+        prop_assert_eq!(&bytes[longest_value(&bytes)], &longest[..]);
+        // Cut anywhere, it is bytes of what is there.
+        let cut = (seed as usize) % (bytes.len() + 1);
+        prop_assert!(longest_value(&bytes[..cut]).end <= cut);
     }
 
     #[test]

@@ -30,7 +30,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use bireme_core::id::NodeId;
-use bireme_core::session::{Sent, Session, SessionLimits};
+use bireme_core::session::{Message, Sent, Session, SessionLimits};
 use bireme_core::time::Tick;
 
 use crate::frame::FrameError;
@@ -115,8 +115,8 @@ impl ControlLink {
 
     /// Queues a message; [`flush`](ControlLink::flush) writes it.
     #[inline]
-    pub fn send(&mut self, track: Track, bytes: Vec<u8>) -> Sent {
-        self.sessions[track.index()].send(bytes)
+    pub fn send(&mut self, track: Track, message: impl Into<Message>) -> Sent {
+        self.sessions[track.index()].send(message)
     }
 
     /// Writes what can be written, acknowledgements that are due among it.

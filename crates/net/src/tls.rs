@@ -7,12 +7,26 @@
 //! A peer without a certificate knows the authority by the SHA-256 of its certificate, from a token
 //! ([`ClientTls::pinned`]), and may enrol: see `door`.
 //!
+//! | file | what |
+//! |---|---|
+//! | `authority`, `credentials` | certificates and keys |
+//! | `client`, `server` | what each side shows and whom it believes |
+//! | `handshake` | the beginning of a connection, by the library |
+//! | `record` | records sealed and opened, by us |
+//! | `wire`, `incoming`, `outgoing`, `parts`, `buffer` | a connection and its two halves |
+//!
 //! The crypto provider is passed by hand everywhere: a process-wide default is a panic when a dependency brings a
 //! second one.
 
 mod authority;
+mod buffer;
 mod client;
 mod credentials;
+mod handshake;
+mod incoming;
+mod outgoing;
+mod parts;
+mod record;
 mod server;
 mod wire;
 

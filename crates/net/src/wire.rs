@@ -36,6 +36,16 @@ pub trait Wire: Send {
     /// Takes some of the bytes. They may be buffered: see [`Wire::wants_write`].
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
+    /// The same for parts of which some are bytes of values (those whose bit is set in `values`): they go in the clear where both ends
+    /// have said so ([`Wire::leave_values_open`]).
+    fn write_with_values(&mut self, slices: &[IoSlice<'_>], _values: u64) -> io::Result<usize> {
+        self.write_vectored(slices)
+    }
+
+    /// From now on, long parts that are bytes of values are not encrypted here, and may come so. Both ends have to say it before either
+    /// writes any.
+    fn leave_values_open(&mut self) {}
+
     /// Pushes out what is buffered; `WouldBlock` when not all of it went.
     fn flush(&mut self) -> io::Result<()>;
 

@@ -140,11 +140,11 @@ pub enum Peer {
     Collective(Box<Packet>),
 }
 
-const RUN: u8 = 1;
-const REPLY: u8 = 2;
-const RUN_AFTER: u8 = 3;
-const ITEM: u8 = 4;
-const COLLECTIVE: u8 = 5;
+pub(super) const RUN: u8 = 1;
+pub(super) const REPLY: u8 = 2;
+pub(super) const RUN_AFTER: u8 = 3;
+pub(super) const ITEM: u8 = 4;
+pub(super) const COLLECTIVE: u8 = 5;
 
 /// What a message is about, as its first byte tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

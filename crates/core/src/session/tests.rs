@@ -46,9 +46,9 @@ fn messages_go_out_under_their_numbers_and_stay_until_they_are_acknowledged() {
     assert_eq!(session.hand_over(), Some(Stamp { from: A, to: B, sequence: 1, acknowledged: 0 }));
     assert_eq!(session.hand_over().unwrap().sequence, 2);
     assert_eq!(session.hand_over(), None);
-    assert_eq!(session.message(2), Some([2].as_slice()));
+    assert_eq!(session.message(2), Some(&vec![2].into()));
     assert_eq!(session.received(from_peer(0, 1), 0, NOW), Receipt::Nothing);
-    assert_eq!((session.message(1), session.message(2)), (None, Some([2].as_slice())));
+    assert_eq!((session.message(1), session.message(2)), (None, Some(&vec![2].into())));
     assert_eq!(session.kept_messages(), 1);
 }
 
@@ -63,7 +63,7 @@ fn a_full_window_stalls_and_a_full_backlog_gives_the_message_back() {
         assert_eq!(session.send(vec![n]), Sent::Stalled);
     }
     assert_eq!(session.hand_over(), None);
-    assert_eq!(session.send(vec![8]), Sent::Refused(vec![8]));
+    assert_eq!(session.send(vec![8]), Sent::Refused(vec![8].into()));
     assert_eq!(session.received(from_peer(0, 1), 0, NOW), Receipt::Nothing);
     assert!(session.has_outgoing());
     assert_eq!(session.hand_over().unwrap().sequence, 5);
@@ -219,7 +219,7 @@ impl Pair {
 
     fn hand_over(&mut self, side: usize) -> bool {
         let Some(stamp) = self.sides[side].hand_over() else { return false };
-        let bytes = self.sides[side].message(stamp.sequence).unwrap().to_vec();
+        let bytes = self.sides[side].message(stamp.sequence).unwrap().bytes.clone();
         self.wires[1 - side].push((stamp, bytes));
         true
     }

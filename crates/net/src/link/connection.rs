@@ -11,7 +11,7 @@ use super::LinkEnd;
 use super::inbox::Inbox;
 use super::message::{Beginning, Kind, PIECE_BYTES, TRACKS, Track, What};
 use super::outbox::Outbox;
-use crate::frame::{Frame, Header};
+use crate::frame::Frame;
 use crate::wire::Wire;
 
 /// The longest body of a frame: a piece and its stamp.
@@ -44,16 +44,18 @@ impl Connection {
     /// Takes over a wire; the beginning goes out with the first write.
     pub(super) fn begin(wire: Box<dyn Wire>, beginning: Beginning) -> Result<Self, LinkEnd> {
         wire.set_nonblocking(true).map_err(LinkEnd::failed)?;
-        let mut outbox = Outbox::default();
+        // What is encrypted is authenticated too. Values that are left in the clear are as well off as objects are.
+        let has_crc = !wire.is_encrypted();
+        let mut outbox = Outbox::new(has_crc);
         let body = beginning.to_bytes();
-        outbox.copy(&[&Header::of(Kind::Beginning.number(), &[&body]).encode(), &body]);
+        outbox.copy(&[&outbox.header(Kind::Beginning, &[&body]), &body]);
         Ok(Self {
             wire,
             me: beginning.from,
             peer: beginning.to,
             outbox,
             is_blocked: false,
-            inbox: Inbox::new(BODY_BYTES_MAX),
+            inbox: Inbox::new(BODY_BYTES_MAX).with_crc(has_crc),
             joins: Default::default(),
             has_begun: false,
         })
@@ -90,7 +92,7 @@ impl Connection {
                 }
             }
             let Self { outbox, wire, .. } = self;
-            match outbox.with_slices(sessions, |slices| wire.write_vectored(slices)) {
+            match outbox.with_slices(sessions, |slices, values| wire.write_with_values(slices, values)) {
                 Ok(0) => return Err(LinkEnd::Failed(ErrorKind::WriteZero.into())),
                 Ok(written) => {
                     self.outbox.written(written);

@@ -6,25 +6,28 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::ops::Range;
 
-use bireme_core::session::{Session, Stamp};
+use bireme_core::session::{Message, Session, Stamp};
 use bireme_core::time::Tick;
 
 use super::message::{Kind, PIECE_BYTES, TRACKS, Track, What};
-use crate::frame::Header;
+use crate::frame::{HEADER_BYTES, Header};
 
 /// Bytes of a batch, more or less: the last frame may go over it.
 const BATCH_BYTES: usize = 256 << 10;
-/// Slices of one write.
-const SLICES_MAX: usize = 64;
+/// Slices of one write: as many as a word has bits.
+const SLICES_MAX: usize = u64::BITS as usize;
+/// Of these, a frame needs so many: its header, and up to three parts of a message.
+const SLICES_PER_FRAME: usize = 4;
 /// Bodies up to this are copied.
 const COPIED_BYTES_MAX: usize = 4 << 10;
 
 enum Segment {
     /// The next bytes of `staged`.
     Staged(usize),
-    /// Bytes of a message that the session keeps.
-    Kept { track: Track, sequence: u64, from: usize, to: usize },
+    /// Bytes of a message that the session keeps, which are bytes of a value or not.
+    Kept { track: Track, sequence: u64, from: usize, to: usize, is_value: bool },
 }
 
 impl Segment {
@@ -43,8 +46,9 @@ struct Cursor {
     next: usize,
 }
 
-#[derive(Default)]
 pub(super) struct Outbox {
+    /// Whether frames have a crc.
+    has_crc: bool,
     staged: Vec<u8>,
     /// Where the first unwritten byte of `staged` is.
     staged_from: usize,
@@ -56,6 +60,12 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
+    /// One whose frames have a crc, or not.
+    pub(super) fn new(has_crc: bool) -> Self {
+        let (segments, cursors) = (VecDeque::new(), [None; TRACKS]);
+        Self { has_crc, staged: Vec::new(), staged_from: 0, segments, queued: 0, cursors, turn: 0 }
+    }
+
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.segments.is_empty()
@@ -64,7 +74,9 @@ impl Outbox {
     /// Bytes of the present batch that are not written, and those of large messages that are in no batch yet.
     pub(super) fn queued_bytes(&self, sessions: &[Session; TRACKS]) -> usize {
         let rest = |(session, cursor): (&Session, &Option<Cursor>)| {
-            cursor.and_then(|cursor| Some(session.message(cursor.stamp.sequence)?.len() - cursor.next)).unwrap_or(0)
+            cursor
+                .and_then(|cursor| Some(session.message(cursor.stamp.sequence)?.bytes.len() - cursor.next))
+                .unwrap_or(0)
         };
         self.queued + sessions.iter().zip(&self.cursors).map(rest).sum::<usize>()
     }
@@ -91,7 +103,7 @@ impl Outbox {
     #[inline]
     fn fill_from(&mut self, track: Track, session: &mut Session) {
         let before = self.queued;
-        while self.queued - before < BATCH_BYTES / TRACKS && self.segments.len() + 2 < SLICES_MAX {
+        while self.queued - before < BATCH_BYTES / TRACKS && self.segments.len() + SLICES_PER_FRAME < SLICES_MAX {
             let cursor = match self.cursors[track.index()] {
                 Some(cursor) => cursor,
                 None => match session.hand_over() {
@@ -105,32 +117,38 @@ impl Outbox {
                 self.cursors[track.index()] = None;
                 continue;
             };
-            if message.len() <= PIECE_BYTES {
-                self.stage_kept(Kind::Of(track, What::Whole), cursor.stamp, message, 0);
+            let len = message.bytes.len();
+            if len <= PIECE_BYTES {
+                self.stage_kept(track, What::Whole, cursor.stamp, message, 0..len);
                 continue;
             }
-            let end = message.len().min(cursor.next + PIECE_BYTES);
-            let last = end == message.len();
+            let end = len.min(cursor.next + PIECE_BYTES);
+            let last = end == len;
             let what = if last { What::LastPiece } else { What::Piece };
             self.cursors[track.index()] = (!last).then_some(Cursor { stamp: cursor.stamp, next: end });
-            self.stage_kept(Kind::Of(track, what), cursor.stamp, &message[..end], cursor.next);
+            self.stage_kept(track, what, cursor.stamp, message, cursor.next..end);
             return;
         }
     }
 
-    /// Adds a frame with the bytes of a kept message from an offset on.
+    /// Adds a frame with a part of a kept message: what is before the bytes of its value, those, and what is behind them.
     #[inline]
-    fn stage_kept(&mut self, kind: Kind, stamp: Stamp, message: &[u8], from: usize) {
-        let body = &message[from..];
+    fn stage_kept(&mut self, track: Track, what: What, stamp: Stamp, message: &Message, part: Range<usize>) {
+        let (kind, body) = (Kind::Of(track, what), &message.bytes[part.clone()]);
         if body.len() <= COPIED_BYTES_MAX {
             return self.stage(kind, stamp, body);
         }
         let stamped = stamp.to_bytes();
-        let header = Header::of(kind.number(), &[&stamped, body]).encode();
-        self.copy(&[&header, &stamped]);
-        if let Kind::Of(track, _) = kind {
-            self.queued += body.len();
-            self.segments.push_back(Segment::Kept { track, sequence: stamp.sequence, from, to: message.len() });
+        self.copy(&[&self.header(kind, &[&stamped, body]), &stamped]);
+        let inside = |at: usize| at.clamp(part.start, part.end);
+        let (start, end) = (inside(message.value.start), inside(message.value.end));
+        for (from, to, is_value) in [(part.start, start, false), (start, end, true), (end, part.end, false)] {
+            if to - from <= COPIED_BYTES_MAX {
+                self.copy(&[&message.bytes[from..to]]);
+            } else {
+                self.queued += to - from;
+                self.segments.push_back(Segment::Kept { track, sequence: stamp.sequence, from, to, is_value });
+            }
         }
     }
 
@@ -138,8 +156,14 @@ impl Outbox {
     #[inline]
     fn stage(&mut self, kind: Kind, stamp: Stamp, body: &[u8]) {
         let stamped = stamp.to_bytes();
-        let header = Header::of(kind.number(), &[&stamped, body]).encode();
-        self.copy(&[&header, &stamped, body]);
+        self.copy(&[&self.header(kind, &[&stamped, body]), &stamped, body]);
+    }
+
+    /// The header of a frame.
+    #[inline]
+    pub(super) fn header(&self, kind: Kind, body: &[&[u8]]) -> [u8; HEADER_BYTES] {
+        let make = if self.has_crc { Header::of } else { Header::without_crc };
+        make(kind.number(), body).encode()
     }
 
     /// Adds bytes by copying them.
@@ -155,11 +179,15 @@ impl Outbox {
         }
     }
 
-    /// Calls `write` with the unwritten bytes of the batch.
+    /// Calls `write` with the unwritten bytes of the batch, and a bit for each slice that is bytes of a value.
     #[inline]
-    pub(super) fn with_slices<T>(&self, sessions: &[Session; TRACKS], write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
+    pub(super) fn with_slices<T>(
+        &self,
+        sessions: &[Session; TRACKS],
+        write: impl FnOnce(&[IoSlice<'_>], u64) -> T,
+    ) -> T {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let mut count = 0;
+        let (mut count, mut values) = (0, 0);
         let mut staged = self.staged_from;
         for (slot, segment) in slices.iter_mut().zip(&self.segments) {
             let bytes = match segment {
@@ -167,8 +195,9 @@ impl Outbox {
                     staged += len;
                     Some(&self.staged[staged - len..staged])
                 }
-                Segment::Kept { track, sequence, from, to } => {
-                    sessions[track.index()].message(*sequence).and_then(|message| message.get(*from..*to))
+                Segment::Kept { track, sequence, from, to, is_value } => {
+                    values |= u64::from(*is_value) << count;
+                    sessions[track.index()].message(*sequence).and_then(|message| message.bytes.get(*from..*to))
                 }
             };
             // Nothing after what is missing may be written.
@@ -176,7 +205,7 @@ impl Outbox {
             *slot = IoSlice::new(bytes);
             count += 1;
         }
-        write(&slices[..count])
+        write(&slices[..count], values)
     }
 
     /// So many bytes were written.

@@ -1,5 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
+mod handshakes;
+mod open;
+mod records;
+
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -150,6 +154,10 @@ fn names_in_certificates_are_read_exactly() {
     }
 }
 
+fn bytes(count: usize) -> Vec<u8> {
+    (0..count).map(|number| (number % 251) as u8).collect()
+}
+
 fn wires() -> (TlsWire, TlsWire, Folder) {
     let folder = Folder::new();
     let authority = Authority::create(&folder.0.join("authority"), now()).unwrap();
@@ -161,7 +169,7 @@ fn wires() -> (TlsWire, TlsWire, Folder) {
 #[test]
 fn large_bodies_pass_in_both_directions() {
     let (mut near, mut far, _folder) = wires();
-    let body: Vec<u8> = (0..5_000_000u32).map(|number| (number % 251) as u8).collect();
+    let body = bytes(5_000_000);
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut heard = vec![0; body.len()];

@@ -1,33 +1,37 @@
 //! TLS over one TCP stream, as a wire.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::fmt;
+use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use rustls::{ClientConnection, Connection, ServerConnection};
+use rustls::Error;
+use rustls::client::UnbufferedClientConnection;
+use rustls::server::UnbufferedServerConnection;
 
+use super::buffer::Buffer;
+use super::handshake::{Established, Handshake};
+use super::incoming::{Incoming, RAW_BYTES};
+use super::outgoing::Outgoing;
+use super::parts::Parts;
+use super::record::Renewal;
 use super::{ClientTls, PeerIdentity, ServerTls};
 use crate::wire::{Socket, Wire};
 
-/// Bytes of one read of the socket. The library would read 4 KiB at a time, which costs a system call for each.
-const RAW_BYTES: usize = 64 << 10;
-/// Bytes that may wait to be sent; what is over that is not accepted. So few that they stay in the cache between their encryption
-/// and the system's copy, and in the allocator's hands between two times.
-const SENDING_BYTES_MAX: usize = 64 << 10;
-
 /// A wire that is encrypted and whose other end has been verified.
-#[derive(Debug)]
 pub struct TlsWire {
     socket: Socket,
-    connection: Connection,
-    /// Bytes as they came, of which `start..end` the connection has not seen.
-    raw: Box<[u8]>,
-    start: usize,
-    end: usize,
-    /// Bytes that the connection has decrypted and nobody has read.
-    plain: usize,
-    ended: bool,
+    identity: Option<PeerIdentity>,
+    renewal: Box<dyn Renewal>,
+    incoming: Incoming,
+    outgoing: Outgoing,
+}
+
+impl fmt::Debug for TlsWire {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("TlsWire").field("peer", &self.socket.peer()).field("identity", &self.identity).finish()
+    }
 }
 
 impl TlsWire {
@@ -37,62 +41,47 @@ impl TlsWire {
     }
 
     /// Answers somebody who dialled, whose first bytes have been read already.
-    pub(crate) fn accept(socket: Socket, early: &[u8], tls: &ServerTls) -> io::Result<Self> {
-        let connection = ServerConnection::new(tls.config()).map_err(in_words)?;
-        let mut wire = Self::over(socket, connection.into());
-        wire.raw[..early.len()].copy_from_slice(early);
-        wire.end = early.len();
-        wire.shake_hands().inspect_err(|error| {
-            // It has been told why, and may have more to say before it listens.
-            if tls_error(error).is_some() {
-                wire.socket.linger();
+    pub(crate) fn accept(mut socket: Socket, early: &[u8], tls: &ServerTls) -> io::Result<Self> {
+        let connection = UnbufferedServerConnection::new(tls.config()).map_err(in_words)?;
+        let mut raw = Buffer::new(RAW_BYTES);
+        raw.room()[..early.len()].copy_from_slice(early);
+        raw.filled(early.len());
+        match Handshake::new(connection, &mut socket, &mut raw).shake() {
+            Ok(established) => Self::over(socket, raw, established),
+            Err(error) => {
+                // It has been told why, and may have more to say before it listens.
+                if tls_error(&error).is_some() {
+                    socket.linger();
+                }
+                Err(error)
             }
-        })?;
-        Ok(wire)
+        }
     }
 
     /// Speaks first.
-    pub(crate) fn connect(socket: Socket, tls: &ClientTls) -> io::Result<Self> {
-        let connection = ClientConnection::new(tls.config(), tls.server_name()).map_err(in_words)?;
-        let mut wire = Self::over(socket, connection.into());
-        wire.shake_hands()?;
-        Ok(wire)
+    pub(crate) fn connect(mut socket: Socket, tls: &ClientTls) -> io::Result<Self> {
+        let connection = UnbufferedClientConnection::new(tls.config(), tls.server_name()).map_err(in_words)?;
+        let mut raw = Buffer::new(RAW_BYTES);
+        let established = Handshake::new(connection, &mut socket, &mut raw).shake()?;
+        Self::over(socket, raw, established)
     }
 
-    fn over(socket: Socket, mut connection: Connection) -> Self {
-        connection.set_buffer_limit(Some(SENDING_BYTES_MAX));
-        let raw = vec![0; RAW_BYTES].into_boxed_slice();
-        Self { socket, connection, raw, start: 0, end: 0, plain: 0, ended: false }
-    }
-
-    fn shake_hands(&mut self) -> io::Result<()> {
-        while self.connection.is_handshaking() {
-            if let Err(error) = self.push() {
-                return Err(self.last_words().unwrap_or(error));
-            }
-            if self.connection.is_handshaking() {
-                self.pull()?;
-            }
-            if self.ended {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-        self.push()
-    }
-
-    /// Why a peer that closed did so, if it has said it.
-    fn last_words(&mut self) -> Option<io::Error> {
-        while !self.ended && self.plain == 0 {
-            if let Err(error) = self.pull() {
-                return tls_error(&error).is_some().then_some(error);
-            }
-        }
-        None
+    fn over(socket: Socket, raw: Buffer, established: Established) -> io::Result<Self> {
+        let Established { identity, secrets, renewal } = established;
+        let incoming = Incoming::new(raw, secrets.rx).map_err(in_words)?;
+        let outgoing = Outgoing::new(secrets.tx).map_err(in_words)?;
+        Ok(Self { socket, identity, renewal, incoming, outgoing })
     }
 
     /// Who the other side is by its certificate, which has been verified; none if it has shown none.
     pub fn identity(&self) -> Option<PeerIdentity> {
-        self.connection.peer_certificates()?.first().and_then(PeerIdentity::of)
+        self.identity
+    }
+
+    /// Makes a new key after so many records.
+    #[cfg(test)]
+    pub(super) fn renew_key_after(&mut self, records: u64) {
+        self.outgoing.records_per_key = records;
     }
 
     pub(crate) fn trust(&mut self) -> io::Result<()> {
@@ -102,50 +91,15 @@ impl TlsWire {
     pub(crate) fn linger(&mut self) {
         self.socket.linger();
     }
-
-    /// Hands the connection some bytes, from the socket when there are no others.
-    fn pull(&mut self) -> io::Result<()> {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-            self.end = self.socket.read(&mut self.raw)?;
-            self.ended = self.end == 0;
-            if self.ended {
-                return Ok(());
-            }
-        }
-        let taken = self.connection.read_tls(&mut &self.raw[self.start..self.end])?;
-        self.start += taken;
-        let state = self.connection.process_new_packets().map_err(|error| {
-            // The peer is told why, if it still listens.
-            let _ = self.push();
-            in_words(error)
-        })?;
-        self.plain = state.plaintext_bytes_to_read();
-        // After the goodbye nothing counts.
-        self.ended = state.peer_has_closed() || taken == 0;
-        Ok(())
-    }
-
-    fn push(&mut self) -> io::Result<()> {
-        while self.connection.wants_write() {
-            match self.connection.write_tls(&mut self.socket) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
 }
 
 /// A failure of TLS as an error of the wire; the library's own error stays inside.
-fn in_words(error: rustls::Error) -> io::Error {
+pub(super) fn in_words(error: Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 /// The error of TLS inside of an error of the wire.
-pub(crate) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+pub(crate) fn tls_error(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
 
@@ -155,46 +109,37 @@ impl Wire for TlsWire {
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if buffer.is_empty() {
-            return Ok(0);
+        let read = self.incoming.read(buffer, &mut self.socket, &mut *self.renewal);
+        self.outgoing.owes_key |= self.incoming.take_key_request();
+        if let Some(why) = self.incoming.take_alert() {
+            self.outgoing.alert(why, &mut self.socket);
         }
-        while self.plain == 0 {
-            if self.ended {
-                return Ok(0);
-            }
-            self.pull()?;
-        }
-        let read = self.connection.reader().read(buffer)?;
-        self.plain -= read;
-        Ok(read)
+        read
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self.push() {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-            _ => {}
-        }
-        let taken = self.connection.writer().write_vectored(slices)?;
-        if taken == 0 && slices.iter().any(|slice| !slice.is_empty()) {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        match self.push() {
-            // It is accepted, and goes when there is room.
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-            _ => Ok(taken),
-        }
+        self.write_with_values(slices, 0)
+    }
+
+    fn write_with_values(&mut self, slices: &[IoSlice<'_>], values: u64) -> io::Result<usize> {
+        self.outgoing.write(Parts::new(slices, values), &mut self.socket, &mut *self.renewal)
+    }
+
+    fn leave_values_open(&mut self) {
+        self.outgoing.leaves_values_open = true;
+        self.incoming.takes_open = true;
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.push()
+        self.outgoing.push(&mut self.socket)
     }
 
     fn wants_write(&self) -> bool {
-        self.connection.wants_write()
+        !self.outgoing.is_empty()
     }
 
     fn has_buffered(&self) -> bool {
-        self.plain > 0 || (!self.ended && self.start < self.end)
+        self.incoming.has_buffered()
     }
 
     fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {

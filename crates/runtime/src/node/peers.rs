@@ -17,9 +17,10 @@ use std::sync::mpsc::Sender;
 
 use bireme_core::controller::{Departure, MemberRow};
 use bireme_core::id::NodeId;
-use bireme_core::message::{Between, RequestId};
-use bireme_core::session::{Sent, SessionLimits};
+use bireme_core::message::{Between, RequestId, longest_value};
+use bireme_core::session::{Message, Sent, SessionLimits};
 use bireme_core::time::Tick;
+use bireme_core::value::LONG_BYTES;
 use bireme_net::door::Door;
 use bireme_net::hello::{Hello, Purpose, Ticket};
 use bireme_net::link::{ControlLink, Track};
@@ -218,7 +219,11 @@ impl Peers {
         }
     }
 
-    fn attach(&mut self, node: NodeId, wire: Box<dyn Wire>, ours: bool) {
+    fn attach(&mut self, node: NodeId, mut wire: Box<dyn Wire>, ours: bool) {
+        if self.dial.bulk_encryption() == Some(false) {
+            // All nodes of a cluster agree on it, or they could not have joined.
+            wire.leave_values_open();
+        }
         let peer = self.peers.entry(node).or_insert_with(|| new_peer(self.me, node));
         (peer.ours, peer.redial_at, peer.waits_for_room) = (ours, None, false);
         let attached = peer.link.attach(wire).is_ok();
@@ -306,27 +311,31 @@ impl Peers {
 
     /// Queues a message; [`Peers::flush`] writes it.
     pub(super) fn tell(&mut self, node: NodeId, message: Between) {
-        self.tell_on(Track::FIRST, node, message.into_bytes());
+        let value = match &message {
+            Between::Relay { bytes, .. } if bytes.len() >= LONG_BYTES => longest_value(bytes),
+            _ => 0..0,
+        };
+        self.tell_on(Track::FIRST, node, Message { bytes: message.into_bytes(), value });
     }
 
     /// The same for what may be long and has no order with the rest: nothing else waits for it.
     pub(super) fn tell_slowly(&mut self, node: NodeId, message: Between) {
-        self.tell_on(Track::LAST, node, message.into_bytes());
+        self.tell_on(Track::LAST, node, message.into_bytes().into());
     }
 
-    fn tell_on(&mut self, track: Track, node: NodeId, bytes: Vec<u8>) {
+    fn tell_on(&mut self, track: Track, node: NodeId, message: Message) {
         let me = self.me;
         if self.driver_only && self.members.get(&node).is_some_and(|row| row.driver_only) {
             // Neither can dial the other. Both links of the head are in order, so this way is too.
-            let through = Between::Through { from: me, to: node, bytes };
-            return self.tell_on(track, NodeId::HEAD, through.into_bytes());
+            let through = Between::Through { from: me, to: node, bytes: message.bytes };
+            return self.tell_on(track, NodeId::HEAD, through.into_bytes().into());
         }
         if !self.peers.contains_key(&node) && self.gate.register.is_gone(node) {
             // Nobody will ever take it.
             return;
         }
         let peer = self.peers.entry(node).or_insert_with(|| new_peer(me, node));
-        if let Sent::Refused { .. } | Sent::TooLong { .. } = peer.link.send(track, bytes) {
+        if let Sent::Refused { .. } | Sent::TooLong { .. } = peer.link.send(track, message) {
             eprintln!("bireme: too much waits for {node}, which does not answer; its connection is closed");
             self.lost(node);
             return;
