@@ -13,7 +13,7 @@
 //! | `plans` | one function for its rows: who sends to whom in a reduce, over links with a delay |
 //! | `faults` | one function per row: a participant is killed half-way |
 //! | `cost` | one function per row: processor time |
-//! | `peers` | what others did, recorded, or MPICH in the same lab |
+//! | `peers`, `ray` | what others did, recorded, or MPICH in the same lab and Ray on this machine |
 //! | `figures` | sweeps for plots |
 //!
 //! Every duration is in units of S/B: the time that a plain copy of as many bytes takes through one socket between two
@@ -30,6 +30,7 @@ mod kill;
 mod moving;
 mod peers;
 mod plans;
+mod ray;
 mod rows;
 mod seat;
 pub(crate) mod seats;
@@ -55,7 +56,7 @@ pub(crate) struct CollectiveArguments {
     /// Measure how objects move among several nodes on hosts of a network lab; needs root.
     #[arg(long, conflicts_with_all = ["python", "peer", "cluster"])]
     pub(crate) collectives: bool,
-    /// Measure MPICH in the same lab too; it is installed apart when it is used first.
+    /// Measure MPICH in the same lab and Ray on this machine too; they are installed apart when they are used first.
     #[arg(long, requires = "collectives")]
     peers: bool,
     /// Measure sweeps instead of rows and put them into this folder as CSV and PNG.
@@ -90,18 +91,19 @@ pub(crate) fn run(arguments: &CollectiveArguments, options: &Options<'_>) -> Out
     for row in chosen {
         let measured = (row.probe.measure)(&stage, row.probe.shape);
         stage.check()?;
-        let report = match measured {
+        let (report, is_beaten) = match measured {
             Ok(measured) => {
                 let more = peers.beside(&stage, row, &measured);
-                Report::new(row, Ok(measured.pairs)).with(more)
+                let is_beaten = peers::is_beaten(row, &more);
+                (Report::new(row, Ok(measured.pairs)).with(more), is_beaten)
             }
-            Err(error) => Report::new(row, Err(error)),
+            Err(error) => (Report::new(row, Err(error)), false),
         };
         match options.json {
             true => println!("{}", report.json()),
             false => report.table_lines().iter().for_each(|line| println!("{line}")),
         }
-        let beats = report.result.as_ref().map(|figures| figures.holds && peers::is_beaten(row, figures.value()));
+        let beats = report.result.as_ref().map(|figures| figures.holds && is_beaten);
         tally.add(row.name, beats);
     }
     Ok(tally.verdict(options.check))

@@ -26,13 +26,6 @@ pub(crate) struct Figures {
     meets_goal: bool,
 }
 
-impl Figures {
-    /// Our value.
-    pub(crate) fn value(&self) -> f64 {
-        self.summary.value
-    }
-}
-
 impl<P> Report<P> {
     /// Judges the pairs of a row.
     pub(crate) fn new(row: &'static Row<P>, pairs: Outcome<Vec<Pair>>) -> Self {

@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &PythonArguments, options: &Options<'_>) -> Outcome
     let python = Interpreter::find(arguments.python_exe.as_deref())?;
     let script = python.script()?;
     let ours = Suite { system: "bireme", python: python.path(), script: &script, quick: options.quick };
-    let peer_python = arguments.peer.map(|Peer::Ray| interpreter::with_ray(&python)).transpose()?;
+    let peer_python = arguments.peer.map(|Peer::Ray| interpreter::with_ray(python.path())).transpose()?;
     let peer =
         peer_python.as_ref().map(|path| Suite { system: "ray", python: path, script: &script, quick: options.quick });
     super::warn_about_this_machine();

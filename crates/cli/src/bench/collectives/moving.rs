@@ -48,16 +48,22 @@ pub(super) fn against_a_copy(
     let mut field = Field::new(stage, &nodes, shape)?;
     let floor = field.floor()?;
     field.number(task(floor))?;
+    measured = and_encrypted(stage, measured, || Ok(field.number(task(floor))? / (field.floor()? * factor)))?;
+    field.end()?;
+    Ok(measured.and("nodes", shape.nodes).and("bytes", shape.bytes))
+}
+
+/// With the ratio of the same with its bytes encrypted.
+fn and_encrypted(stage: &Stage, measured: Measured, mut ratio: impl FnMut() -> Outcome<f64>) -> Outcome<Measured> {
     let mut ratios = Vec::new();
     for _ in 0..stage.size(ENCRYPTED_PASSES, 1) {
         stage.check()?;
-        ratios.push(field.number(task(floor))? / (field.floor()? * factor));
+        ratios.push(ratio()?);
     }
-    field.end()?;
-    if let Some(ratio) = quantile(&ratios, 0.5) {
-        measured = measured.and("encrypted_ratio", ratio);
-    }
-    Ok(measured.and("nodes", shape.nodes).and("bytes", shape.bytes))
+    Ok(match quantile(&ratios, 0.5) {
+        Some(ratio) => measured.and("encrypted_ratio", ratio),
+        None => measured,
+    })
 }
 
 /// How long does it take until the last of the other nodes has an object?
@@ -103,17 +109,27 @@ fn rate(stage: &Stage, shape: Shape, encrypted: bool) -> Outcome<Measured> {
 
 /// How long does a value take to a method on another node and back?
 pub(super) fn round_trip(stage: &Stage, shape: Shape) -> Outcome<Measured> {
-    let nodes = field::nodes(stage, shape, false)?;
-    let mut field = Field::new(stage, &nodes, shape)?;
     let count = stage.size(2_000, 50);
     let task = Task::RoundTrip { bytes: shape.bytes, count };
+    let measured = {
+        let nodes = field::nodes(stage, shape, false)?;
+        let mut field = Field::new(stage, &nodes, shape)?;
+        field.number(task.clone())?;
+        let pairs = stage.measure(|_| {
+            let ours = field.number(task.clone())?;
+            Ok(Pair { ours, floor: ping_pong(stage, nodes.place(), [0, 1], shape.bytes, count)? })
+        })?;
+        field.end()?;
+        Measured::from(pairs)
+    };
+    let nodes = field::nodes(stage, shape, true)?;
+    let mut field = Field::new(stage, &nodes, shape)?;
     field.number(task.clone())?;
-    let pairs = stage.measure(|_| {
-        let ours = field.number(task.clone())?;
-        Ok(Pair { ours, floor: ping_pong(stage, nodes.place(), [0, 1], shape.bytes, count)? })
+    let measured = and_encrypted(stage, measured, || {
+        Ok(field.number(task.clone())? / ping_pong(stage, nodes.place(), [0, 1], shape.bytes, count)?)
     })?;
     field.end()?;
-    Ok(Measured::from(pairs).and("bytes", shape.bytes))
+    Ok(measured.and("bytes", shape.bytes))
 }
 
 /// How long until four nodes on the machine of a fifth have its object, over loopback?

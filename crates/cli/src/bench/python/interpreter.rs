@@ -76,7 +76,7 @@ fn candidates() -> Vec<PathBuf> {
 }
 
 /// The Python of an environment with Ray, made with this Python when it is not there yet.
-pub(super) fn with_ray(python: &Interpreter) -> Outcome<PathBuf> {
+pub(in crate::bench) fn with_ray(python: &Path) -> Outcome<PathBuf> {
     let folder = peers_folder()?.join("ray");
     let executable = folder.join("bin").join("python3");
     let wanted = RAY_PACKAGES.join("\n");
@@ -84,8 +84,8 @@ pub(super) fn with_ray(python: &Interpreter) -> Outcome<PathBuf> {
         return Ok(executable);
     }
     eprintln!("bireme: installing {} into {}, once", RAY_PACKAGES.join(", "), folder.display());
-    let why = "the peer cannot be installed; without --peer its bars are judged by the figures of the table";
-    succeed(Command::new(python.path()).args(["-m", "venv", "--clear"]).arg(&folder), why)?;
+    let why = "Ray cannot be installed; without it bars are judged by what was recorded of it";
+    succeed(Command::new(python).args(["-m", "venv", "--clear"]).arg(&folder), why)?;
     let mut install = Command::new(&executable);
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(RAY_PACKAGES);
     succeed(&mut install, why)?;
