@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use rustls::kernel::KernelConnection;
-use rustls::{ConnectionTrafficSecrets, Error, InvalidMessage, PeerMisbehaved};
+use rustls::{ConnectionTrafficSecrets, Error, InvalidMessage};
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,6 @@ impl<Side: Send> Renewal for KernelConnection<Side> {
 }
 
 /// The key of one direction, and the number of the next record.
-#[derive(Debug)]
 struct Key {
     key: LessSafeKey,
     iv: [u8; NONCE_LEN],
@@ -118,7 +117,6 @@ impl Key {
 }
 
 /// Makes records.
-#[derive(Debug)]
 pub(super) struct Sealer(Key);
 
 impl Sealer {
@@ -158,7 +156,6 @@ fn places(len: usize, out: &mut [u8]) -> (&[u8; HEADER_BYTES], &mut [u8], &mut [
 }
 
 /// Takes records apart.
-#[derive(Debug)]
 pub(super) struct Opener(Key);
 
 impl Opener {
@@ -208,11 +205,10 @@ fn parts(record: &[u8]) -> Result<Parts<'_>, Error> {
 
 /// What stands behind the content, before the zeroes.
 fn content_of(inner: &[u8]) -> Result<(Content, usize), Error> {
-    let illegal = Error::PeerMisbehaved(PeerMisbehaved::IllegalMiddleboxChangeCipherSpec);
-    let len = inner.iter().rposition(|byte| *byte != 0).ok_or(illegal)?;
+    let nothing = || Error::InvalidMessage(InvalidMessage::InvalidContentType);
+    let len = inner.iter().rposition(|byte| *byte != 0).ok_or_else(nothing)?;
     if len > CONTENT_BYTES_MAX {
         return Err(Error::PeerSentOversizedRecord);
     }
-    let content = Content::from_number(inner[len]).ok_or(Error::InvalidMessage(InvalidMessage::InvalidContentType))?;
-    Ok((content, len))
+    Ok((Content::from_number(inner[len]).ok_or_else(nothing)?, len))
 }

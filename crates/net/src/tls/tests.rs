@@ -154,6 +154,18 @@ fn names_in_certificates_are_read_exactly() {
     }
 }
 
+/// All that comes until the end, by reads of these sizes.
+fn read_all(wire: &mut TlsWire, sizes: &[usize]) -> Vec<u8> {
+    let (mut heard, mut sizes) = (Vec::new(), sizes.iter().cycle());
+    loop {
+        let mut buffer = vec![0; *sizes.next().unwrap()];
+        match wire.read(&mut buffer).unwrap() {
+            0 => return heard,
+            count => heard.extend_from_slice(&buffer[..count]),
+        }
+    }
+}
+
 fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|number| (number % 251) as u8).collect()
 }

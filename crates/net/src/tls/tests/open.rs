@@ -124,14 +124,7 @@ proptest! {
                 near.flush().unwrap();
                 near.shutdown();
             });
-            let (mut heard, mut sizes) = (Vec::new(), reads.iter().cycle());
-            loop {
-                let mut buffer = vec![0; *sizes.next().unwrap()];
-                match far.read(&mut buffer).unwrap() {
-                    0 => return heard,
-                    count => heard.extend_from_slice(&buffer[..count]),
-                }
-            }
+            read_all(&mut far, &reads)
         });
         prop_assert!(heard == all);
     }
