@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use bireme::{Bytes, Config};
+use bireme_runtime::net::frame::WIRE_VERSION;
 use rustix::process::Signal;
 use support::{NODE_FOLDER, PATIENCE, Scratch, Watch, eventually, turn};
 
@@ -390,7 +391,8 @@ fn a_program_of_another_version_or_without_a_hello_is_refused_in_words() {
     let version = refused(b"bireme\xff\x7f and what no one can read");
     assert!(version.contains("wire version 32767") && version.contains("install the same version"), "{version}");
     assert!(refused(b"GET / HTTP/1.1\r\n").contains("no driver of bireme"));
-    assert!(refused(b"bireme\x01\x00nonsense").contains("cannot be read"));
+    let nonsense = [b"bireme", &WIRE_VERSION.to_le_bytes()[..], b"nonsense"].concat();
+    assert!(refused(&nonsense).contains("cannot be read"));
     let _context = node.attach();
     assert_eq!(add::remote(2, 2).get().unwrap(), 4, "the node goes on");
 }

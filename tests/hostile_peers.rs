@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bireme_runtime::net::door::{DialError, DialSecurity, Timeouts, dial};
-use bireme_runtime::net::frame::{FrameKind, HEADER_BYTES};
+use bireme_runtime::net::frame::{FrameKind, HEADER_BYTES, WIRE_VERSION};
 use bireme_runtime::net::hello::{Greeting, Hello, Purpose, Ticket};
 use bireme_runtime::net::tls::{Authority, ClientTls, Credentials, PeerIdentity, Role, TlsWire};
 use bireme_runtime::net::wire::{Wire, read_exact, write_all};
@@ -99,7 +99,7 @@ fn what_is_no_tls_is_refused_without_a_word_and_logged() {
     let member = cluster.member("a");
     let door = member.part.bind.unwrap();
     under_way(|| {
-        for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], &hello_frame(1, Purpose::Control)] {
+        for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], &hello_frame(WIRE_VERSION, Purpose::Control)] {
             let mut stream = plain(door);
             let _ = stream.write_all(words);
             assert!(hear(&mut stream).is_empty());
@@ -193,16 +193,17 @@ fn without_a_certificate_there_is_one_frame_and_it_is_bounded() {
     };
     under_way(|| {
         for purpose in [Purpose::Control, Purpose::Heart, Purpose::Bulk { ticket: Ticket([7; 32]) }] {
-            let reason = answer(&hello_frame(1, purpose));
+            let reason = answer(&hello_frame(WIRE_VERSION, purpose));
             assert!(reason.contains("only enrol"), "{reason}");
         }
         let reason = answer(&hello_frame(9, Purpose::Control));
         assert!(reason.contains("wire version 9"), "{reason}");
-        let oversized = [&u32::MAX.to_le_bytes()[..], &1_u16.to_le_bytes(), &1_u16.to_le_bytes(), &[0; 4]].concat();
+        let oversized =
+            [&u32::MAX.to_le_bytes()[..], &WIRE_VERSION.to_le_bytes(), &1_u16.to_le_bytes(), &[0; 4]].concat();
         let reason = answer(&oversized);
         assert!(reason.contains("at most"), "{reason}");
         let purpose = Purpose::Enrol { token: String::new(), role: Role::Node, public_key: [0; 32] };
-        assert!(answer(&hello_frame(1, purpose)).contains("show a token"));
+        assert!(answer(&hello_frame(WIRE_VERSION, purpose)).contains("show a token"));
     });
 }
 

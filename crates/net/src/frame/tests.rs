@@ -13,7 +13,7 @@ fn encoded(kind: u16, body: &[u8]) -> Vec<u8> {
 #[test]
 fn the_header_is_as_it_is_written_down() {
     let header = Header::of(FrameKind(0x0304), &[b"ab", b"c"]);
-    assert_eq!(header.encode(), [3, 0, 0, 0, 1, 0, 4, 3, 0xc2, 0x41, 0x24, 0x35]);
+    assert_eq!(header.encode(), [3, 0, 0, 0, 2, 0, 4, 3, 0xc2, 0x41, 0x24, 0x35]);
     assert_eq!(Header::decode(&header.encode()), header);
 }
 
@@ -52,7 +52,7 @@ fn another_version_is_refused_by_number_and_its_refusal_is_read() {
     let mut header = Header::of(FrameKind(16), &[b"x"]);
     header.version = 7;
     assert_eq!(header.check(100), Err(FrameError::Version { theirs: 7 }));
-    assert!(header.check(100).unwrap_err().to_string().contains("version 7, this side 1"));
+    assert!(header.check(100).unwrap_err().to_string().contains(&format!("version 7, this side {WIRE_VERSION}")));
     header.kind = FrameKind::REFUSED;
     assert_eq!(header.check(100), Ok(()));
 }

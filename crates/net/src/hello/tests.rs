@@ -52,7 +52,7 @@ fn a_hello_of_another_version_than_its_frame_is_refused_with_both_numbers() {
     let other = Hello { wire_version: 9, ..Hello::new(1, 2, Purpose::Control) };
     let error = Hello::decode(FrameKind::HELLO, &postcard::to_allocvec(&other).unwrap()).unwrap_err();
     assert_eq!(error, HelloError::Version { theirs: 9 });
-    assert!(error.to_string().contains("version 9, this side 1: install the same version"));
+    assert!(error.to_string().contains(&format!("version 9, this side {WIRE_VERSION}: install the same version")));
 }
 
 #[test]
