@@ -129,6 +129,9 @@ fn files_of_ours(folder: &Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::process::Stdio;
+
     use super::*;
 
     #[test]
@@ -136,9 +139,14 @@ mod tests {
         let mark = format!("planted-{}", std::process::id());
         let mut child = Command::new("cat")
             .env(MARK, &mark)
-            .stdin(std::process::Stdio::piped())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .expect("cat is on every machine that runs these tests");
+        // A child that has been started may not have its environment in `/proc` yet; one that answers has.
+        let (input, output) = (child.stdin.as_mut(), child.stdout.as_mut());
+        input.expect("a pipe was asked for").write_all(b"?").expect("the child reads until it is ended");
+        output.expect("a pipe was asked for").read_exact(&mut [0]).expect("the child writes what it reads");
         let found = processes(|entry| carries(entry, &mark));
         assert!(found.iter().any(|process| process.id == child.id()));
         end_marked(&mark);
