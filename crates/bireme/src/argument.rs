@@ -7,6 +7,7 @@
 //!
 //! Values that would make the payload large are put into the store and travel as dependencies.
 
+use bireme_runtime::core::shared::Shared;
 use bireme_runtime::core::spec::ARGUMENT_REFS_MAX;
 use bireme_runtime::core::value::{INLINE_BYTES_MAX, RefSpec};
 use bireme_runtime::{Encoded, Fetched, Invocation, Ref};
@@ -129,10 +130,10 @@ impl Arguments {
         if self.payload.len() + encoded.len() >= INLINE_BYTES_MAX {
             return self.push_stored(encoded);
         }
+        self.payload.reserve(1 + size_of::<u32>() + encoded.len());
         self.payload.push(RAW);
         self.payload.extend_from_slice(&(encoded.len() as u32).to_le_bytes());
-        self.payload.extend_from_slice(&encoded.head);
-        encoded.parts().skip(1).for_each(|part| self.payload.extend_from_slice(part));
+        encoded.parts().for_each(|part| self.payload.extend_from_slice(part));
         Ok(())
     }
 
@@ -166,6 +167,7 @@ impl Arguments {
 
 /// Arguments as the worker reads them, in the same order.
 pub struct Inputs<'a> {
+    payload: &'a Shared,
     rest: &'a [u8],
     resolved: std::vec::IntoIter<Fetched>,
 }
@@ -173,7 +175,11 @@ pub struct Inputs<'a> {
 impl<'a> Inputs<'a> {
     /// The arguments of this call.
     pub fn of(call: &mut Invocation<'a>) -> Self {
-        Self { rest: call.payload, resolved: std::mem::take(&mut call.resolved).into_iter() }
+        Self {
+            payload: &call.spec.payload,
+            rest: call.payload,
+            resolved: std::mem::take(&mut call.resolved).into_iter(),
+        }
     }
 
     /// The next argument.
@@ -194,7 +200,8 @@ impl<'a> Inputs<'a> {
                 let len = u32::from_le_bytes(*len) as usize;
                 let (object, rest) = rest.split_at_checked(len).ok_or_else(short)?;
                 self.rest = rest;
-                codec::unpack(&Fetched::Inline(object.into()))
+                let end = self.payload.len() - rest.len();
+                codec::unpack(&Fetched::Inline(self.payload.part(end - object.len()..end)))
             }
             _ => Err(codec::cannot::<T>("decoded", &"the argument's encoding is unknown")),
         }

@@ -12,7 +12,7 @@
 
 use std::any::{Any, type_name};
 
-use bireme_runtime::core::value::INLINE_BYTES_MAX;
+use bireme_runtime::core::value::{INLINE_BYTES_MAX, LONG_BYTES};
 use bireme_runtime::{Encoded, Fetched, Ref};
 use postcard::ser_flavors::Flavor;
 use serde::Serialize;
@@ -128,17 +128,16 @@ pub(crate) fn form<T: Value>(value: T) -> Result<Form<T>> {
 
 fn raw_bytes<T: Value>(body: impl AsRef<[u8]> + Send + 'static) -> Encoded {
     let len = body.as_ref().len();
-    let (start, capacity) =
-        if len < INLINE_BYTES_MAX { (HEADER_BYTES, HEADER_BYTES + len) } else { (PAYLOAD_ALIGN, PAYLOAD_ALIGN) };
-    let mut head = Vec::with_capacity(capacity);
+    let start = if len < INLINE_BYTES_MAX { HEADER_BYTES } else { PAYLOAD_ALIGN };
+    let mut head = Vec::with_capacity(if len < LONG_BYTES { start + len } else { start });
     write_header(&mut head, TAG_BYTES, start, names::fingerprint::<T>());
     head.resize(start, 0);
     joined(head, body)
 }
 
-/// A small body joins the head; a large one stays where it is until it is copied into the store.
+/// A short body joins the head; a long one stays where it is until it is copied into a message or the store.
 fn joined(mut head: Vec<u8>, body: impl AsRef<[u8]> + Send + 'static) -> Encoded {
-    if body.as_ref().len() < INLINE_BYTES_MAX {
+    if body.as_ref().len() < LONG_BYTES {
         head.extend_from_slice(body.as_ref());
         return Encoded { head, ..Encoded::default() };
     }

@@ -3,6 +3,8 @@
 //! Control messages are postcard; these few are written by hand because one of each is made per task. A reader never
 //! trusts a length: every take checks what is left, and every decoder ends in [`Reader::finish`].
 
+use crate::shared::Shared;
+
 /// What is wrong with bytes that came from another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
@@ -93,27 +95,37 @@ impl Write for Fill<'_> {
 
 /// Takes numbers and byte strings off the front of a slice.
 #[derive(Clone, Debug)]
-pub struct Reader<'a>(&'a [u8]);
+pub struct Reader<'a> {
+    left: &'a [u8],
+    /// What all of it is, when parts of it can be shared.
+    whole: Option<&'a Shared>,
+}
 
 impl<'a> Reader<'a> {
     /// A reader of these bytes.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
+        Self { left: bytes, whole: None }
+    }
+
+    /// A reader of these bytes that shares what is long in them.
+    #[inline]
+    pub fn of(bytes: &'a Shared) -> Self {
+        Self { left: bytes, whole: Some(bytes) }
     }
 
     /// The next `n` bytes.
     #[inline]
     pub fn raw(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
-        let (head, tail) = self.0.split_at_checked(n).ok_or(Malformed::Short)?;
-        self.0 = tail;
+        let (head, tail) = self.left.split_at_checked(n).ok_or(Malformed::Short)?;
+        self.left = tail;
         Ok(head)
     }
 
     #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (head, tail) = self.0.split_first_chunk::<N>().ok_or(Malformed::Short)?;
-        self.0 = tail;
+        let (head, tail) = self.left.split_first_chunk::<N>().ok_or(Malformed::Short)?;
+        self.left = tail;
         Ok(*head)
     }
 
@@ -144,11 +156,24 @@ impl<'a> Reader<'a> {
         self.raw(n)
     }
 
+    /// A length and that many bytes, to be kept.
+    #[inline]
+    pub fn shared(&mut self) -> Result<Shared, Malformed> {
+        let bytes = self.bytes()?;
+        Ok(match self.whole {
+            None => bytes.into(),
+            Some(whole) => {
+                let end = whole.len() - self.left.len();
+                whole.part(end - bytes.len()..end)
+            }
+        })
+    }
+
     /// A count of items that take at least `least` bytes each, so that a bad count cannot make anyone allocate.
     #[inline]
     pub fn count(&mut self, least: usize) -> Result<usize, Malformed> {
         let n = self.u32()? as usize;
-        if n.saturating_mul(least) > self.0.len() {
+        if n.saturating_mul(least) > self.left.len() {
             return Err(Malformed::Short);
         }
         Ok(n)
@@ -157,18 +182,18 @@ impl<'a> Reader<'a> {
     /// How many bytes are left.
     #[inline]
     pub fn left(&self) -> usize {
-        self.0.len()
+        self.left.len()
     }
 
     /// All that is left.
     #[inline]
     pub fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.left)
     }
 
     /// Ends the reading: nothing may be left.
     #[inline]
     pub fn finish(self) -> Result<(), Malformed> {
-        if self.0.is_empty() { Ok(()) } else { Err(Malformed::Trailing) }
+        if self.left.is_empty() { Ok(()) } else { Err(Malformed::Trailing) }
     }
 }

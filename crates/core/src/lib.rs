@@ -26,6 +26,7 @@ pub mod resources;
 pub mod route;
 pub mod schedule;
 pub mod session;
+pub mod shared;
 pub mod spec;
 pub mod stream;
 pub mod time;

@@ -89,6 +89,7 @@ use crate::ledger::Ledger;
 use crate::message::{Between, CopySource, CopyWish, FromNode, RequestId, ToNode};
 use crate::record::Record;
 use crate::resources::{Amount, Resources};
+use crate::shared::Shared;
 use crate::time::Tick;
 use crate::value::{Location, RefSpec};
 
@@ -149,7 +150,7 @@ pub enum Event {
         /// For whom.
         to: ProcessId,
         /// What.
-        bytes: Vec<u8>,
+        bytes: Shared,
     },
     /// Another node said something.
     Heard {

@@ -39,6 +39,7 @@ use crate::map::IdMap;
 use crate::message::{FromNode, Peer, RequestId, ToNode};
 use crate::record::Record;
 use crate::reduce::Options;
+use crate::shared::Shared;
 use crate::spec::{Shape, TaskSpec};
 use crate::time::Tick;
 use crate::value::{Location, RefSpec, Value};
@@ -173,7 +174,7 @@ pub enum Event {
         /// The result.
         target: ObjectId,
         /// Its bytes, or why there are none.
-        result: Result<Arc<[u8]>, String>,
+        result: Result<Shared, String>,
     },
     /// The node speaks.
     FromNode(FromNode),
@@ -211,7 +212,7 @@ pub enum Effect {
         /// How.
         op: Op,
         /// Which inputs, and their bytes.
-        inputs: Vec<(u32, ObjectId, Arc<[u8]>)>,
+        inputs: Vec<(u32, ObjectId, Shared)>,
     },
 }
 

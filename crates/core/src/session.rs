@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::id::NodeId;
+use crate::shared::Shared;
 use crate::time::Tick;
 
 /// What a kept message costs beside its bytes, so that empty ones are bounded too.
@@ -113,15 +114,55 @@ impl Stamp {
 /// A message as a session keeps it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// All of it.
-    pub bytes: Vec<u8>,
-    /// Where in it the bytes of a long value are, if anywhere: they may go as the bytes of objects do.
+    /// What is passed on for a process, if anything: others hold it too.
+    pub passed_on: Shared,
+    /// What the node says itself, behind that.
+    pub own: Vec<u8>,
+    /// Where in what is passed on the bytes of a long value are, if anywhere: they may go as the bytes of objects do.
     pub value: Range<usize>,
 }
 
+impl Message {
+    /// Bytes of all of it.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.passed_on.len() + self.own.len()
+    }
+
+    /// Whether it says nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of it in one piece.
+    pub fn to_vec(&self) -> Vec<u8> {
+        [&self.passed_on, &self.own[..]].concat()
+    }
+
+    /// Where its pieces are, one behind the other: what is before the bytes of its value, those, what is behind them, and
+    /// what the node says.
+    #[inline]
+    pub fn pieces(&self) -> [Range<usize>; 4] {
+        let (passed_on, value) = (self.passed_on.len(), self.value.clone());
+        [0..value.start, value.clone(), value.end..passed_on, passed_on..self.len()]
+    }
+
+    /// Bytes within one of its pieces.
+    ///
+    /// # Panics
+    /// When the range is not, as with slices.
+    #[inline]
+    pub fn within_piece(&self, range: Range<usize>) -> &[u8] {
+        match range.start.checked_sub(self.passed_on.len()) {
+            None => &self.passed_on[range],
+            Some(start) => &self.own[start..start + range.len()],
+        }
+    }
+}
+
 impl From<Vec<u8>> for Message {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self { bytes, value: 0..0 }
+    fn from(own: Vec<u8>) -> Self {
+        Self { own, ..Self::default() }
     }
 }
 
@@ -212,7 +253,7 @@ impl Session {
     /// Queues a message under the next number.
     pub fn send(&mut self, message: impl Into<Message>) -> Sent {
         let message = message.into();
-        if message.bytes.len() > self.limits.message_bytes {
+        if message.len() > self.limits.message_bytes {
             return Sent::TooLong(message);
         }
         let cost = cost(&message);
@@ -376,5 +417,5 @@ impl Session {
 /// What a message counts in the bounds.
 #[inline]
 fn cost(message: &Message) -> usize {
-    message.bytes.len() + MESSAGE_OVERHEAD_BYTES
+    message.len() + MESSAGE_OVERHEAD_BYTES
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::codec::{Malformed, Reader, Write};
 use crate::id::{ActorId, FunctionKey, GroupId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::resources::Resources;
+use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::value::{Location, RefSpec, decode_process, decode_refs, encode_process, encode_refs, skim_refs};
 
@@ -209,7 +210,7 @@ pub struct TaskSpec {
     /// References inside argument values; they travel as references.
     pub nested: Vec<RefSpec>,
     /// Arguments in the front end's encoding.
-    pub payload: Vec<u8>,
+    pub payload: Shared,
 }
 
 impl TaskSpec {
@@ -321,7 +322,7 @@ impl TaskSpec {
         let options = TaskOptions::decode(from, interned)?;
         let dependencies = decode_refs(from)?;
         let nested = decode_refs(from)?;
-        let payload = from.bytes()?.to_vec();
+        let payload = from.shared()?;
         Ok(Self {
             id,
             parent,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::codec::{Malformed, Reader, Write};
 use crate::failure::Failure;
 use crate::id::{NodeId, ObjectId, ProcessId, TaskId};
+use crate::shared::Shared;
 
 /// Results and arguments below this many bytes travel inside messages; larger ones live in the store.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;
@@ -68,7 +69,7 @@ pub const LONG_BYTES: usize = 4 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// Small: the bytes themselves.
-    Inline(Arc<[u8]>),
+    Inline(Shared),
     /// Large: where they lie.
     Stored(Location),
     /// There is no value, and why.
@@ -86,7 +87,7 @@ pub struct Value {
 
 impl Value {
     /// A small value without references.
-    pub fn inline(bytes: impl Into<Arc<[u8]>>) -> Self {
+    pub fn inline(bytes: impl Into<Shared>) -> Self {
         Self { body: Body::Inline(bytes.into()), nested: Vec::new() }
     }
 
@@ -148,7 +149,7 @@ impl Value {
     /// Takes a value off a message.
     pub fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let body = match from.u8()? {
-            0 => Body::Inline(from.bytes()?.into()),
+            0 => Body::Inline(from.shared()?),
             1 => Body::Stored(Location {
                 node: NodeId(from.u32()?),
                 entry: from.u32()?,

@@ -9,8 +9,6 @@
 //!
 //! Each argument is a value of its own, as in Ray. A call without arguments has no bytes after the name.
 
-use std::sync::Arc;
-
 use bireme_runtime::core::value::{INLINE_BYTES_MAX, RefSpec};
 use bireme_runtime::{Fetched, Ref, Runtime};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -149,7 +147,7 @@ impl<'a> Reader<'a> {
             [RESOLVED] => value::decode(py, self.resolved.next().ok_or_else(damaged)?, false),
             [INLINE] => {
                 let len = u32::from_le_bytes(self.take(4)?.try_into().map_err(|_| damaged())?);
-                let bytes: Arc<[u8]> = Arc::from(self.take(len as usize)?);
+                let bytes = self.take(len as usize)?.into();
                 value::decode(py, &Fetched::Inline(bytes), false)
             }
             _ => Err(damaged()),

@@ -148,7 +148,7 @@ impl Runtime {
             options: request.options,
             dependencies: request.dependencies.iter().map(Ref::spec).collect(),
             nested: request.nested,
-            payload: request.payload,
+            payload: request.payload.into(),
         };
         spec.digest = spec.compute_digest();
         let repeated = self.process.with_lane(|lane| {
@@ -557,7 +557,7 @@ impl Process {
     /// The bytes behind a value.
     pub(crate) fn fetch(&self, value: &Value, object: RefSpec) -> Result<Fetched, Error> {
         match &value.body {
-            Body::Inline(bytes) => Ok(Fetched::Inline(Arc::clone(bytes))),
+            Body::Inline(bytes) => Ok(Fetched::Inline(bytes.clone())),
             Body::Failed(failure) => Err(Error::Failed(Arc::clone(failure))),
             Body::Stored(at) => match self.pin(object, *at) {
                 Err(error) if at.node != self.me.node => match self.value_elsewhere(object.object, *at) {

@@ -29,6 +29,7 @@ use bireme_core::id::{ActorId, NodeId};
 use bireme_core::message::ToNode;
 
 pub(crate) use hear::Books;
+use bireme_core::shared::Shared;
 pub use line::WORKS_MAX;
 pub use work::Work;
 
@@ -53,7 +54,7 @@ pub struct Outcome {
 
 impl Outcome {
     fn nothing() -> Self {
-        Self { array: None, bytes: Fetched::Inline(Arc::from([])), ranges: Vec::new(), own: false }
+        Self { array: None, bytes: Fetched::Inline(Shared::default()), ranges: Vec::new(), own: false }
     }
 }
 

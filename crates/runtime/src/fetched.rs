@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use bireme_core::failure::Failure;
+use bireme_core::shared::Shared;
 use bireme_core::value::Body;
 use bireme_store::Pinned;
 
@@ -15,7 +16,7 @@ use crate::reference::Ref;
 #[derive(Clone)]
 pub enum Fetched {
     /// Small values are copies.
-    Inline(Arc<[u8]>),
+    Inline(Shared),
     /// Large ones are views of shared memory.
     Pinned(Arc<Pinned>),
 }

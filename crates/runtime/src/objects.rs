@@ -6,6 +6,7 @@ use std::task::Waker;
 use bireme_core::id::{ActorId, NodeId, ObjectId};
 use bireme_core::message::{FromNode, Peer, ToNode};
 use bireme_core::owner::{ActorView, Event, Readiness, TaskState};
+use bireme_core::shared::Shared;
 use bireme_core::value::{Body, INLINE_BYTES_MAX, Location, RefSpec, Value};
 use bireme_store::{PinError, Sealed, UnsealedLocation};
 
@@ -31,8 +32,8 @@ impl Process {
     /// Turns an encoded value into one that can travel: small ones inline, large ones through the store.
     pub(crate) fn store_value(&self, encoded: &Encoded) -> Result<Value, Error> {
         let body = if encoded.len() <= INLINE_BYTES_MAX {
-            let bytes: Arc<[u8]> = match (&encoded.body, encoded.tail.is_empty()) {
-                (None, true) => Arc::from(&*encoded.head),
+            let bytes: Shared = match (&encoded.body, encoded.tail.is_empty()) {
+                (None, true) => Shared::from(&*encoded.head),
                 _ => encoded.parts().collect::<Vec<_>>().concat().into(),
             };
             Body::Inline(bytes)

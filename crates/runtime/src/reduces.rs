@@ -1,13 +1,13 @@
 //! What front ends call about reduces, and the arithmetic on small inputs, which are combined in the process that asks.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bireme_core::flow::Op;
 use bireme_core::id::{ObjectId, digest};
 use bireme_core::owner::Event;
 use bireme_core::reduce::{INPUTS_MAX, Options};
+use bireme_core::shared::Shared;
 use bireme_core::value::Body;
 
 use crate::client::{Put, Runtime};
@@ -118,7 +118,7 @@ fn check(inputs: &[Ref], count: Option<usize>) -> Result<u32, Error> {
 }
 
 /// Combines arrays in order.
-pub(crate) fn combine(op: Op, inputs: &[(u32, ObjectId, Arc<[u8]>)]) -> Result<Arc<[u8]>, String> {
+pub(crate) fn combine(op: Op, inputs: &[(u32, ObjectId, Shared)]) -> Result<Shared, String> {
     let named = |index: u32, object: ObjectId, reason: String| format!("input {index} ({object}): {reason}");
     let Some(((index, object, first), rest)) = inputs.split_first() else {
         return Err("there is nothing to combine".to_owned());

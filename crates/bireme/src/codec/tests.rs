@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -86,7 +84,7 @@ proptest! {
             object.extend(start.to_le_bytes());
             object.extend(print.to_le_bytes());
             object.extend(&bytes);
-            let object = Fetched::Inline(Arc::from(object));
+            let object = Fetched::Inline(object.into());
             let _ = unpack::<Array>(&object);
             let _ = unpack::<Bytes>(&object);
             let _ = unpack::<Vec<String>>(&object);

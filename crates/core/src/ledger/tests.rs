@@ -3,6 +3,7 @@
 use super::*;
 use crate::id::FunctionKey;
 use crate::resources::{Amount, Resources};
+use crate::shared::Shared;
 use crate::spec::{TaskKind, TaskOptions};
 
 const OWNER: ProcessId = ProcessId::DRIVER;
@@ -32,7 +33,7 @@ fn spec(n: u64, attempt: u32, returns: u32) -> Arc<TaskSpec> {
         }),
         dependencies: Vec::new(),
         nested: Vec::new(),
-        payload: Vec::new(),
+        payload: Shared::default(),
     })
 }
 

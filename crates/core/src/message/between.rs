@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CONTROL, CopySource, CopyWish, FromNode, RequestId, ToNode, decode_control, encode_plain};
+use super::{CONTROL, CopySource, CopyWish, FromNode, RequestId, ToNode, decode_control, encode_plain, longest_value};
 use crate::codec::{Malformed, Reader, Write};
 use crate::failure::{Death, Failure};
 use crate::flow::{StageId, StageSpec};
 use crate::id::{ActorId, FunctionKey, JobId, NodeId, ProcessId, TaskId};
 use crate::schedule::Load;
+use crate::session::Message;
+use crate::shared::Shared;
 use crate::spec::TaskSpec;
 use crate::time::Tick;
-use crate::value::{Location, RefSpec, Value, decode_process, encode_process};
+use crate::value::{LONG_BYTES, Location, RefSpec, Value, decode_process, encode_process};
 
 /// A node to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,7 +26,7 @@ pub enum Between {
         /// To whom.
         to: ProcessId,
         /// What, as [`Peer`](super::Peer) encodes it.
-        bytes: Vec<u8>,
+        bytes: Shared,
     },
     /// A process of mine asks you, as if you were its node.
     Asked {
@@ -373,7 +375,7 @@ pub enum Between {
 const RELAY: u8 = 1;
 
 /// What a message that is passed on gets behind it on its way between nodes.
-pub(super) const RELAY_BYTES: usize = 25;
+const RELAY_BYTES: usize = 25;
 
 impl Between {
     /// Appends the message. What it is stands behind it, so that a long one that is passed on needs no copy.
@@ -390,21 +392,6 @@ impl Between {
         }
     }
 
-    /// The message as bytes.
-    pub fn into_bytes(self) -> Vec<u8> {
-        match self {
-            Between::Relay { from, to, mut bytes } => {
-                end_relay(from, to, &mut bytes);
-                bytes
-            }
-            other => {
-                let mut bytes = Vec::new();
-                other.encode(&mut bytes);
-                bytes
-            }
-        }
-    }
-
     /// Reads a message.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let (kind, bytes) = bytes.split_last().ok_or(Malformed::Short)?;
@@ -415,9 +402,27 @@ impl Between {
                 let (message, ends) = bytes.split_at(at);
                 let mut ends = Reader::new(ends);
                 let (from, to) = (decode_process(&mut ends)?, decode_process(&mut ends)?);
-                Ok(Between::Relay { from, to, bytes: message.to_vec() })
+                Ok(Between::Relay { from, to, bytes: message.into() })
             }
             _ => Err(Malformed::Unknown("message kind")),
+        }
+    }
+}
+
+impl From<Between> for Message {
+    fn from(message: Between) -> Self {
+        let mut own = Vec::new();
+        match message {
+            Between::Relay { from, to, bytes: passed_on } => {
+                own.reserve_exact(RELAY_BYTES);
+                end_relay(from, to, &mut own);
+                let value = if passed_on.len() >= LONG_BYTES { longest_value(&passed_on) } else { 0..0 };
+                Self { passed_on, own, value }
+            }
+            other => {
+                other.encode(&mut own);
+                own.into()
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::failure::{Death, Failure};
 use crate::flow::StageId;
 use crate::id::{ActorId, FunctionKey, GroupId, LeaseId, NodeId, ObjectId, ProcessId};
 use crate::ledger::snapshot::{GroupRow, NodeRow, ResourcesRow};
+use crate::shared::Shared;
 use crate::spec::TaskSpec;
 use crate::value::{Location, Value, decode_process, encode_process};
 
@@ -181,7 +182,7 @@ pub enum FromNode {
         /// Who.
         from: ProcessId,
         /// What.
-        bytes: Vec<u8>,
+        bytes: Shared,
     },
     /// A node is dead, with all its processes and all that lay there alone.
     NodeDied {
@@ -401,7 +402,7 @@ impl FromNode {
     /// Reads a message.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         if let Some(relayed) = Self::relayed(bytes) {
-            return relayed.map(|(from, bytes)| FromNode::Relayed { from, bytes: bytes.to_vec() });
+            return relayed.map(|(from, bytes)| FromNode::Relayed { from, bytes: bytes.into() });
         }
         match bytes.first() {
             Some(&CONTROL) => decode_control(&bytes[1..]),

@@ -9,6 +9,7 @@ use super::{CONTROL, decode_control, decode_values, encode_control, encode_value
 use crate::codec::{Malformed, Reader, Write};
 use crate::collective::Packet;
 use crate::id::{LeaseId, ObjectId, ProcessId, TaskId};
+use crate::shared::Shared;
 use crate::spec::{Interned, TaskSpec};
 use crate::value::{LONG_BYTES, Value};
 
@@ -237,7 +238,15 @@ impl Peer {
 
     /// Reads one of a stream of messages.
     pub fn decode_with(bytes: &[u8], interned: &mut Interned) -> Result<Self, Malformed> {
-        let mut from = Reader::new(bytes);
+        Self::read(Reader::new(bytes), interned)
+    }
+
+    /// The same of bytes that the message may share.
+    pub fn decode_shared(bytes: &Shared, interned: &mut Interned) -> Result<Self, Malformed> {
+        Self::read(Reader::of(bytes), interned)
+    }
+
+    fn read(mut from: Reader<'_>, interned: &mut Interned) -> Result<Self, Malformed> {
         let message = match from.u8()? {
             RUN => Peer::Run {
                 lease: LeaseId(from.u64()?),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::between::RELAY_BYTES;
 use super::{CONTROL, Peer, RequestId, decode_control, encode_control};
 use crate::codec::{Malformed, Reader, Write};
 use crate::collective::CollectiveId;
@@ -13,6 +12,7 @@ use crate::id::{ActorId, FunctionKey, GroupId, LeaseId, NodeId, ObjectId, Proces
 use crate::record::Record;
 use crate::reduce::Options;
 use crate::resources::Resources;
+use crate::shared::Shared;
 use crate::spec::{GroupStrategy, Interned, Shape, TaskSpec};
 use crate::time::Tick;
 use crate::value::{Location, RefSpec, Value, decode_process, encode_process};
@@ -398,7 +398,7 @@ pub enum NodeBound {
         /// For whom.
         to: ProcessId,
         /// What, as [`Peer`](super::Peer) encodes it.
-        bytes: Vec<u8>,
+        bytes: Shared,
     },
 }
 
@@ -441,11 +441,10 @@ impl NodeBound {
                 let mut from = Reader::new(&bytes[1..]);
                 let to = decode_process(&mut from)?;
                 let recorded = if kind == RECORDED_RELAY { Some(Tick(from.u64()?)) } else { None };
-                let message = from.rest();
+                // Its one copy: the record shares it with the message, which is kept until the other node has it.
+                let bytes = Shared::from(from.rest());
                 let record =
-                    recorded.map(|at| Record::said_by(Peer::decode_with(message, interned)?, at)).transpose()?;
-                let mut bytes = Vec::with_capacity(message.len() + RELAY_BYTES);
-                bytes.extend_from_slice(message);
+                    recorded.map(|at| Record::said_by(Peer::decode_shared(&bytes, interned)?, at)).transpose()?;
                 Ok(NodeBound::Relay { record, to, bytes })
             }
             Some(_) => Ok(NodeBound::Record(Record::decode_with(bytes, interned)?)),

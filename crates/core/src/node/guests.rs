@@ -12,6 +12,8 @@ use crate::codec::Reader;
 use crate::id::{JobId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::message::{Between, FromNode, Peer, ToNode};
 use crate::record::Record;
+use crate::shared::Shared;
+use crate::spec::Interned;
 use crate::time::Tick;
 use crate::value::{Body, Location, RefSpec, Value};
 
@@ -84,7 +86,7 @@ fn subject(bytes: &[u8]) -> Subject {
 
 impl Node {
     /// One of our processes has a message for a process of another node.
-    pub(super) fn relay(&mut self, process: ProcessId, to: ProcessId, bytes: Vec<u8>, effects: &mut Vec<Effect>) {
+    pub(super) fn relay(&mut self, process: ProcessId, to: ProcessId, bytes: Shared, effects: &mut Vec<Effect>) {
         if !self.live.contains(&to) {
             // A process that came after the death has not heard of it.
             self.tell_dead(process, to, effects);
@@ -114,7 +116,7 @@ impl Node {
         &mut self,
         sender: ProcessId,
         to: ProcessId,
-        bytes: Vec<u8>,
+        bytes: Shared,
         now: Tick,
         effects: &mut Vec<Effect>,
     ) {
@@ -122,6 +124,8 @@ impl Node {
             return;
         }
         let living = self.live.contains(&to);
+        // What goes into the ledger shares the bytes with what is passed on.
+        let decode = |bytes| Peer::decode_shared(bytes, &mut Interned::default());
         match subject(&bytes) {
             Subject::Run(task) if living => {
                 let guest = Guest { owner: sender, worker: to, started: None, items: BTreeMap::new(), ended: None };
@@ -129,7 +133,7 @@ impl Node {
             }
             // The record of the other side: it is with us before its owner hears of it, and also when that is dead.
             Subject::Reply(_) => {
-                if let Ok(Peer::Reply { task, attempt, values, .. }) = Peer::decode(&bytes) {
+                if let Ok(Peer::Reply { task, attempt, values, .. }) = decode(&bytes) {
                     if self.ledger.task(task).is_some() {
                         self.recorded(sender, Record::Finished { at: now, task, attempt, values }, now, effects);
                     } else {
@@ -138,7 +142,7 @@ impl Node {
                 }
             }
             Subject::Item(..) => {
-                if let Ok(Peer::Item { task, attempt, index, value }) = Peer::decode(&bytes) {
+                if let Ok(Peer::Item { task, attempt, index, value }) = decode(&bytes) {
                     if self.ledger.task(task).is_some() {
                         self.recorded(sender, Record::Yielded { task, attempt, index, value }, now, effects);
                     } else {
@@ -217,7 +221,7 @@ impl Node {
         for message in items.chain(reply) {
             let mut bytes = Vec::new();
             message.encode(&mut bytes);
-            let message = Between::Relay { from: worker, to: owner, bytes };
+            let message = Between::Relay { from: worker, to: owner, bytes: bytes.into() };
             effects.push(Effect::Tell { node: owner.node, message });
         }
         if over {

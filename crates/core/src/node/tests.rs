@@ -210,7 +210,7 @@ pub(super) fn spec(parent: TaskId, n: u64, kind: TaskKind, resources: Resources)
         options: Arc::new(options),
         dependencies: Vec::new(),
         nested: Vec::new(),
-        payload: Vec::new(),
+        payload: Shared::default(),
     })
 }
 

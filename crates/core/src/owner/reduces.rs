@@ -5,7 +5,6 @@
 //! or all large. What failed is not taken; when too few are left, the reduce fails and names them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use super::previews::Growing;
 use super::{Effect, Owner};
@@ -15,6 +14,7 @@ use crate::id::{NodeId, ObjectId};
 use crate::message::{INPUTS_PER_MESSAGE, ReduceInput, ToNode};
 use crate::record::Record;
 use crate::reduce::Options;
+use crate::shared::Shared;
 use crate::time::Tick;
 use crate::value::{Body, Location, RefSpec, Value};
 
@@ -242,7 +242,7 @@ impl Owner {
         let bytes = |index: &u32| {
             let object = wanted.get(*index as usize)?.object;
             match &self.objects.get(&object)?.value.as_ref()?.body {
-                Body::Inline(bytes) => Some((*index, object, Arc::clone(bytes))),
+                Body::Inline(bytes) => Some((*index, object, bytes.clone())),
                 Body::Stored(_) | Body::Failed(_) => None,
             }
         };
@@ -272,7 +272,7 @@ impl Owner {
     pub(super) fn combined(
         &mut self,
         target: ObjectId,
-        result: Result<Arc<[u8]>, String>,
+        result: Result<Shared, String>,
         now: Tick,
         effects: &mut Vec<Effect>,
     ) {

@@ -82,7 +82,7 @@ impl Bench {
             options: Arc::new(options),
             dependencies: dependencies.to_vec(),
             nested: Vec::new(),
-            payload: vec![1, 2, 3],
+            payload: vec![1, 2, 3].into(),
         }
     }
 

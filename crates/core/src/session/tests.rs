@@ -219,7 +219,7 @@ impl Pair {
 
     fn hand_over(&mut self, side: usize) -> bool {
         let Some(stamp) = self.sides[side].hand_over() else { return false };
-        let bytes = self.sides[side].message(stamp.sequence).unwrap().bytes.clone();
+        let bytes = self.sides[side].message(stamp.sequence).unwrap().to_vec();
         self.wires[1 - side].push((stamp, bytes));
         true
     }

@@ -10,6 +10,7 @@ use super::*;
 use crate::failure::{Death, DeathCause};
 use crate::id::{FunctionKey, ObjectId};
 use crate::resources::{Amount, Resources};
+use crate::shared::Shared;
 use crate::spec::{ActorOptions, TaskOptions};
 
 const OWNER: ProcessId = ProcessId::DRIVER;
@@ -100,7 +101,7 @@ impl Bench {
             options: Arc::new(options),
             dependencies: vec![],
             nested: vec![],
-            payload: vec![],
+            payload: Shared::default(),
         })
     }
 

@@ -234,7 +234,7 @@ impl Draw {
             options: Arc::new(options),
             dependencies: self.list(3, Self::reference),
             nested: self.list(3, Self::reference),
-            payload: self.bytes(),
+            payload: self.bytes().into(),
         }
     }
 

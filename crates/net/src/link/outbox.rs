@@ -18,8 +18,8 @@ use crate::frame::{HEADER_BYTES, Header};
 const BATCH_BYTES: usize = 256 << 10;
 /// Slices of one write: as many as a word has bits.
 const SLICES_MAX: usize = u64::BITS as usize;
-/// Of these, a frame needs so many: its header, and up to three parts of a message.
-const SLICES_PER_FRAME: usize = 4;
+/// Of these, a frame needs so many: its header, and up to four pieces of a message.
+const SLICES_PER_FRAME: usize = 5;
 /// Bodies up to this are copied.
 const COPIED_BYTES_MAX: usize = 4 << 10;
 
@@ -74,9 +74,7 @@ impl Outbox {
     /// Bytes of the present batch that are not written, and those of large messages that are in no batch yet.
     pub(super) fn queued_bytes(&self, sessions: &[Session; TRACKS]) -> usize {
         let rest = |(session, cursor): (&Session, &Option<Cursor>)| {
-            cursor
-                .and_then(|cursor| Some(session.message(cursor.stamp.sequence)?.bytes.len() - cursor.next))
-                .unwrap_or(0)
+            cursor.and_then(|cursor| Some(session.message(cursor.stamp.sequence)?.len() - cursor.next)).unwrap_or(0)
         };
         self.queued + sessions.iter().zip(&self.cursors).map(rest).sum::<usize>()
     }
@@ -94,7 +92,8 @@ impl Outbox {
         }
         for (index, session) in sessions.iter_mut().enumerate() {
             if let (Some(track), Some(stamp)) = (Track::new(index), session.acknowledgement(now)) {
-                self.stage(Kind::Of(track, What::Acknowledgement), stamp, &[]);
+                let (kind, stamped) = (Kind::Of(track, What::Acknowledgement), stamp.to_bytes());
+                self.copy(&[&self.header(kind, &[&stamped]), &stamped]);
             }
         }
     }
@@ -117,7 +116,7 @@ impl Outbox {
                 self.cursors[track.index()] = None;
                 continue;
             };
-            let len = message.bytes.len();
+            let len = message.len();
             if len <= PIECE_BYTES {
                 self.stage_kept(track, What::Whole, cursor.stamp, message, 0..len);
                 continue;
@@ -131,32 +130,29 @@ impl Outbox {
         }
     }
 
-    /// Adds a frame with a part of a kept message: what is before the bytes of its value, those, and what is behind them.
+    /// Adds a frame with a part of a kept message, piece by piece.
     #[inline]
     fn stage_kept(&mut self, track: Track, what: What, stamp: Stamp, message: &Message, part: Range<usize>) {
-        let (kind, body) = (Kind::Of(track, what), &message.bytes[part.clone()]);
-        if body.len() <= COPIED_BYTES_MAX {
-            return self.stage(kind, stamp, body);
-        }
-        let stamped = stamp.to_bytes();
-        self.copy(&[&self.header(kind, &[&stamped, body]), &stamped]);
+        let (kind, stamped) = (Kind::Of(track, what), stamp.to_bytes());
         let inside = |at: usize| at.clamp(part.start, part.end);
-        let (start, end) = (inside(message.value.start), inside(message.value.end));
-        for (from, to, is_value) in [(part.start, start, false), (start, end, true), (end, part.end, false)] {
-            if to - from <= COPIED_BYTES_MAX {
-                self.copy(&[&message.bytes[from..to]]);
+        let places = message.pieces().map(|piece| inside(piece.start)..inside(piece.end));
+        let [before, value, behind, own] = places.clone().map(|place| message.within_piece(place));
+        let header = self.header(kind, &[&stamped, before, value, behind, own]);
+        if part.len() <= COPIED_BYTES_MAX {
+            return self.copy(&[&header, &stamped, before, value, behind, own]);
+        }
+        self.copy(&[&header, &stamped]);
+        for (place, (bytes, is_value)) in
+            places.into_iter().zip([(before, false), (value, true), (behind, false), (own, false)])
+        {
+            if bytes.len() <= COPIED_BYTES_MAX {
+                self.copy(&[bytes]);
             } else {
-                self.queued += to - from;
+                self.queued += bytes.len();
+                let (from, to) = (place.start, place.end);
                 self.segments.push_back(Segment::Kept { track, sequence: stamp.sequence, from, to, is_value });
             }
         }
-    }
-
-    /// Adds a frame by copying it.
-    #[inline]
-    fn stage(&mut self, kind: Kind, stamp: Stamp, body: &[u8]) {
-        let stamped = stamp.to_bytes();
-        self.copy(&[&self.header(kind, &[&stamped, body]), &stamped, body]);
     }
 
     /// The header of a frame.
@@ -197,7 +193,7 @@ impl Outbox {
                 }
                 Segment::Kept { track, sequence, from, to, is_value } => {
                     values |= u64::from(*is_value) << count;
-                    sessions[track.index()].message(*sequence).and_then(|message| message.bytes.get(*from..*to))
+                    sessions[track.index()].message(*sequence).map(|message| message.within_piece(*from..*to))
                 }
             };
             // Nothing after what is missing may be written.

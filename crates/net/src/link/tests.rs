@@ -325,7 +325,11 @@ proptest! {
         let mut two = Two::new(limits);
         let body = |index: usize, size: usize| -> Vec<u8> { (0..size).map(|n| ((index * 7 + n * 13) >> 2) as u8).collect() };
         for (index, (at, size)) in sizes.iter().enumerate() {
-            let _ = two.a.send(track(*at), body(index, *size));
+            // Some say something themselves, some pass something on, most do both.
+            let body = body(index, *size);
+            let (passed_on, own) = body.split_at(size * (index % 4) / 3);
+            let value = passed_on.len() / 3..passed_on.len() / 3 * 2;
+            let _ = two.a.send(track(*at), Message { passed_on: passed_on.into(), own: own.to_vec(), value });
         }
         let attach = |two: &mut Two| {
             let (a, b) = memory_pair(&takes, &gives);

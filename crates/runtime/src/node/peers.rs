@@ -17,10 +17,9 @@ use std::sync::mpsc::Sender;
 
 use bireme_core::controller::{Departure, MemberRow};
 use bireme_core::id::NodeId;
-use bireme_core::message::{Between, RequestId, longest_value};
+use bireme_core::message::{Between, RequestId};
 use bireme_core::session::{Message, Sent, SessionLimits};
 use bireme_core::time::Tick;
-use bireme_core::value::LONG_BYTES;
 use bireme_net::door::Door;
 use bireme_net::hello::{Hello, Purpose, Ticket};
 use bireme_net::link::{ControlLink, Track};
@@ -311,24 +310,20 @@ impl Peers {
 
     /// Queues a message; [`Peers::flush`] writes it.
     pub(super) fn tell(&mut self, node: NodeId, message: Between) {
-        let value = match &message {
-            Between::Relay { bytes, .. } if bytes.len() >= LONG_BYTES => longest_value(bytes),
-            _ => 0..0,
-        };
-        self.tell_on(Track::FIRST, node, Message { bytes: message.into_bytes(), value });
+        self.tell_on(Track::FIRST, node, message.into());
     }
 
     /// The same for what may be long and has no order with the rest: nothing else waits for it.
     pub(super) fn tell_slowly(&mut self, node: NodeId, message: Between) {
-        self.tell_on(Track::LAST, node, message.into_bytes().into());
+        self.tell_on(Track::LAST, node, message.into());
     }
 
     fn tell_on(&mut self, track: Track, node: NodeId, message: Message) {
         let me = self.me;
         if self.driver_only && self.members.get(&node).is_some_and(|row| row.driver_only) {
             // Neither can dial the other. Both links of the head are in order, so this way is too.
-            let through = Between::Through { from: me, to: node, bytes: message.bytes };
-            return self.tell_on(track, NodeId::HEAD, through.into_bytes().into());
+            let through = Between::Through { from: me, to: node, bytes: message.to_vec() };
+            return self.tell_on(track, NodeId::HEAD, through.into());
         }
         if !self.peers.contains_key(&node) && self.gate.register.is_gone(node) {
             // Nobody will ever take it.

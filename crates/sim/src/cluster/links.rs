@@ -164,7 +164,7 @@ impl Cluster {
         while let Some(link) = self.link(from, to)
             && let Some(stamp) = link.session.hand_over()
         {
-            let bytes = link.session.message(stamp.sequence).map(|message| message.bytes.clone()).unwrap_or_default();
+            let bytes = link.session.message(stamp.sequence).map(|message| message.to_vec()).unwrap_or_default();
             let connection = link.connection;
             self.transmit(Frame { from, to, connection, stamp, bytes });
         }

@@ -320,7 +320,7 @@ impl Cluster {
             options: Arc::new(options),
             dependencies,
             nested,
-            payload: nonce.to_le_bytes().to_vec(),
+            payload: nonce.to_le_bytes().to_vec().into(),
         };
         spec.digest = spec.compute_digest();
         spec

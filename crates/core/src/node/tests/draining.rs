@@ -64,13 +64,13 @@ fn stores(fixture: &mut Fixture, (lease, worker): (LeaseId, ProcessId)) -> (RefS
     let spec = plain(TaskId::root(1, OWNER), 1);
     let (mut bytes, task, at) = (Vec::new(), spec.id, place(ME, 5));
     Peer::Run { lease, spec, resolved: vec![] }.encode(&mut bytes);
-    heard(fixture, HEAD, Between::Relay { from: OWNER, to: worker, bytes });
+    heard(fixture, HEAD, Between::Relay { from: OWNER, to: worker, bytes: bytes.into() });
     fixture.start(worker, task);
     let value = Value { body: Body::Stored(at), nested: vec![] };
     fixture.finish(worker, task, value.clone());
     let mut bytes = Vec::new();
     Peer::Reply { task, attempt: 0, values: vec![value], duration_us: 1 }.encode(&mut bytes);
-    fixture.step(Event::Relay { process: worker, to: OWNER, bytes });
+    fixture.step(Event::Relay { process: worker, to: OWNER, bytes: bytes.into() });
     (RefSpec { object: ObjectId::result(task, 0), owner: OWNER }, at)
 }
 
