@@ -36,7 +36,7 @@ pub use self::exchange::{Exchange, Progress};
 pub use self::layout::Layout;
 pub use self::member::{AHEAD_MAX, Came, Member, Peers, SENT_MAX};
 pub use self::packet::{Packet, Word};
-pub use self::stage::{Ground, has_stage, stage, stage_id};
+pub use self::stage::{Ground, has_stage, stage, stage_id, uses};
 pub use self::steps::{Action, Step, steps};
 pub use self::trouble::{Seat, Trouble};
 

@@ -252,7 +252,8 @@ pub struct StageSpec {
     pub id: StageId,
     /// What the other stages have to agree on.
     pub terms: Terms,
-    /// Objects of this node that are read: whole ones, spilled ones, or ones that are still arriving or being made here.
+    /// Objects of this node that are read: whole ones, spilled ones, or ones that are still arriving or being made here, also by the
+    /// process that runs the stage.
     pub inputs: Vec<Location>,
     /// What is written.
     pub areas: Vec<AreaSpec>,

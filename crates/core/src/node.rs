@@ -311,6 +311,8 @@ pub enum Effect {
     },
     /// Do this node's part of a reduce or of a group's call; [`Event::StageDone`] or [`Event::StageFailed`] follows.
     RunStage(StageSpec),
+    /// There is more of the inputs of a stage, which the process that wants it is writing.
+    GrowStage(StageId),
     /// Nobody wants a stage any more: it and what it offers end for this reason, and no event follows.
     EndStage {
         /// Which.
@@ -607,6 +609,7 @@ impl Node {
             }
             ToNode::QueryCollective { request, group } => self.list_collective(process, request, group, effects),
             ToNode::RunStage { spec } => self.run_collective_stage(process, *spec, effects),
+            ToNode::GrowStage { id } => self.grow_collective_stage(process, id, effects),
             ToNode::EndStage { id, reason } => self.end_collective_stage(id, &reason, effects),
         }
     }

@@ -8,6 +8,7 @@
 //! | `arithmetic` | what small arrays are combined with |
 //! | `call` | one call from begin to end |
 //! | `hear` | what other members and the node say |
+//! | `input` | what a member brings to a large call |
 //! | `line` | calls of one member in their order, and those that nobody waits for |
 //! | `two` | arrays from one member to another |
 //! | `work` | a call that goes on while its caller does something else |
@@ -15,6 +16,7 @@
 mod arithmetic;
 mod call;
 mod hear;
+mod input;
 mod line;
 mod two;
 mod work;
@@ -27,9 +29,9 @@ use std::time::Duration;
 use bireme_core::collective::{ArrayKind, CollectiveId, MEMBERS_MAX, Trouble};
 use bireme_core::id::{ActorId, NodeId};
 use bireme_core::message::ToNode;
+use bireme_core::shared::Shared;
 
 pub(crate) use hear::Books;
-use bireme_core::shared::Shared;
 pub use line::WORKS_MAX;
 pub use work::Work;
 

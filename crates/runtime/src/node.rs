@@ -497,6 +497,7 @@ impl Shell {
             Effect::FetchFrom { number, from } => self.fetch_from(number, from),
             Effect::SpillSome { bytes } => self.objects.relieve(bytes),
             Effect::RunStage(spec) => self.stages.start(&mut self.objects, spec),
+            Effect::GrowStage(id) => self.stages.grow(id),
             Effect::EndStage { id, reason } => self.stages.end(&mut self.objects, id, &reason),
             Effect::Store { process, request: ToNode::Fetch { request, object, at } } => {
                 self.fetch(process, request, object, at);

@@ -8,7 +8,7 @@ use bireme_core::message::{FromNode, Peer, ToNode};
 use bireme_core::owner::{ActorView, Event, Readiness, TaskState};
 use bireme_core::shared::Shared;
 use bireme_core::value::{Body, INLINE_BYTES_MAX, Location, RefSpec, Value};
-use bireme_store::{PinError, Sealed, UnsealedLocation};
+use bireme_store::{PinError, Sealed, Unsealed, UnsealedLocation};
 
 use crate::error::Error;
 use crate::fetched::Fetched;
@@ -45,15 +45,8 @@ impl Process {
 
     /// Writes bytes into a new object of the store.
     pub(crate) fn write(&self, encoded: &Encoded) -> Result<Location, Error> {
-        let request = self.request_id();
-        let answer = self.ask(request, &ToNode::CreateObject { request, len: encoded.len() as u64 })?;
-        let at = match answer {
-            FromNode::ObjectCreated { created: Ok((at, _warm)), .. } => at,
-            FromNode::ObjectCreated { created: Err(reason), .. } => return Err(Error::StoreFull(reason)),
-            _ => return Err(Error::StoreFull("the node answered something else".into())),
-        };
+        let (at, mut writer) = self.make_room(encoded.len() as u64)?;
         let written = || {
-            let mut writer = self.store.writer(UnsealedLocation(to_store(at)))?;
             for part in encoded.parts() {
                 writer.copy_from(part)?;
             }
@@ -66,6 +59,22 @@ impl Process {
                 Err(Error::StoreFull(error.to_string()))
             }
         }
+    }
+
+    /// A new object of the store, and the right to write it.
+    pub(crate) fn make_room(&self, len: u64) -> Result<(Location, Unsealed), Error> {
+        let request = self.request_id();
+        let at = match self.ask(request, &ToNode::CreateObject { request, len })? {
+            FromNode::ObjectCreated { created: Ok((at, _warm)), .. } => at,
+            FromNode::ObjectCreated { created: Err(reason), .. } => return Err(Error::StoreFull(reason)),
+            _ => return Err(Error::StoreFull("the node answered something else".into())),
+        };
+        let claimed = self.store.writer(UnsealedLocation(to_store(at)));
+        let writer = claimed.map_err(|error| {
+            self.tell(&ToNode::AbortObject { at });
+            Error::StoreFull(error.to_string())
+        })?;
+        Ok((at, writer))
     }
 
     /// A view of a stored object, restored from disk when it was spilled.

@@ -30,6 +30,8 @@ pub struct Ground<'a> {
     pub seats: &'a [(NodeId, String)],
     /// The member's arrays one behind the other, where it brings any.
     pub input: Option<Location>,
+    /// The input does not lie there as it was given, but in the order of its [`uses`].
+    pub is_in_order: bool,
     /// How long a sender may take to be there.
     pub patience_us: u64,
 }
@@ -52,6 +54,29 @@ pub fn stage_id(group: CollectiveId, life: u64, channel: u64, number: u64, call:
 /// Whether a member has anything to do with the node in this call.
 pub fn has_stage(spec: &StageSpec) -> bool {
     !spec.intakes.is_empty() || !spec.flows.is_empty()
+}
+
+/// The ranges of what a member brings in the order in which its stage uses them, where that is not the order in which they lie. A
+/// member that writes them in this order can begin with the first.
+pub fn uses(call: &Call, rank: u32, order: &[u32]) -> Vec<Range<u64>> {
+    let (n, block) = (order.len() as u32, call.block_bytes());
+    let place = place_of(order, rank);
+    match call.kind {
+        Kind::AllReduce => {
+            let segments = split(block, n, call.element_bytes());
+            (0..n).map(|use_at| segments[((place + n - use_at) % n) as usize].clone()).collect()
+        }
+        Kind::ReduceScatter => {
+            let part = block / u64::from(n);
+            let used = (0..n).map(|use_at| u64::from(order[((place + 2 * n - 1 - use_at) % n) as usize]));
+            used.map(|rank| rank * part..(rank + 1) * part).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn place_of(order: &[u32], rank: u32) -> u32 {
+    order.iter().position(|at| *at == rank).unwrap_or(0) as u32
 }
 
 /// The stage of one member in a call that is not small ([`Call::is_small`]).
@@ -110,6 +135,20 @@ pub fn stage(call: &Call, ground: &Ground<'_>) -> StageSpec {
     plan.spec
 }
 
+/// A range of what the member brings.
+struct Use {
+    /// Which bytes of its array.
+    of: Range<u64>,
+    /// Where they begin in the input.
+    start: u64,
+}
+
+impl Use {
+    fn slice(&self) -> Slice {
+        Slice { part: Part::Input(0), start: self.start, len: self.of.end - self.of.start }
+    }
+}
+
 struct Planner<'a> {
     spec: StageSpec,
     call: &'a Call,
@@ -131,7 +170,7 @@ impl<'a> Planner<'a> {
         spec.inputs.extend(ground.input);
         spec.patience_us = ground.patience_us;
         spec.await_flows = true;
-        let place = ground.order.iter().position(|at| *at == ground.rank).unwrap_or(0) as u32;
+        let place = place_of(ground.order, ground.rank);
         Self { spec, call, ground, size: ground.order.len() as u32, place, block: call.block_bytes() }
     }
 
@@ -181,6 +220,17 @@ impl<'a> Planner<'a> {
         self.spec.intakes.len() as u32 - 1
     }
 
+    /// The [`uses`] of the input, and where each lies in it.
+    fn input_uses(&self) -> Vec<Use> {
+        let mut used = 0;
+        let uses = uses(self.call, self.ground.rank, self.ground.order).into_iter().map(|of| {
+            let start = if self.ground.is_in_order { used } else { of.start };
+            used += of.end - of.start;
+            Use { of, start }
+        });
+        uses.collect()
+    }
+
     /// Copies the whole input into a range of the output.
     fn own(&mut self, area: u32, range: Range<u64>) {
         self.own_part(area, 0, range);
@@ -201,7 +251,7 @@ impl<'a> Planner<'a> {
     /// Where a member is behind the root, and the rank that is so far behind it.
     fn behind_root(&self) -> (u32, u32) {
         let root = self.call.root.unwrap_or(0);
-        let root_place = self.ground.order.iter().position(|at| *at == root).unwrap_or(0) as u32;
+        let root_place = place_of(self.ground.order, root);
         ((self.place + self.size - root_place) % self.size, root_place)
     }
 
@@ -245,14 +295,14 @@ impl<'a> Planner<'a> {
 
     /// Around the ring: every segment is combined on its way round, then goes round once more.
     fn all_reduce(&mut self, output: u32) {
-        let (n, me) = (self.size, self.place);
-        let segments = split(self.block, n, self.call.element_bytes());
-        let segment = |place: u32| segments[(place % n) as usize].clone();
-        let came = |step: u32| segment(me + 2 * n - 1 - step);
+        let n = self.size;
+        let uses = self.input_uses();
+        // The first goes out; the others come in this order, and then round once more.
+        let came = |step: u32| uses[((step + 1) % n) as usize].of.clone();
         // What is only combined to be passed on is never part of the result.
         let passed: u64 = (0..n - 2).map(|step| came(step).end - came(step).start).sum();
         let scratch = if passed > 0 { self.area(AreaSpec::Scratch { len: passed }) } else { output };
-        let (mut pieces, mut slices) = (Vec::new(), vec![self.of_input(segment(me))]);
+        let (mut pieces, mut slices) = (Vec::new(), vec![uses[0].slice()]);
         let mut used = 0;
         for step in 0..2 * (n - 1) {
             let range = came(step);
@@ -261,7 +311,7 @@ impl<'a> Planner<'a> {
             used += len;
             slices.push(Slice { part: Part::Area(area), start, len });
             pieces.push(match step < n - 1 {
-                true => self.combined(area, start..start + len, range.start, step == n - 2),
+                true => self.combined(area, start..start + len, uses[step as usize + 1].start, step == n - 2),
                 false => self.stored(output, range),
             });
         }
@@ -285,19 +335,17 @@ impl<'a> Planner<'a> {
     /// Around the ring: every part is combined on its way to the rank that gets it.
     fn reduce_scatter(&mut self) {
         let (n, part) = (self.size, self.block / u64::from(self.size));
-        let part_of = |rank: u32| u64::from(rank) * part..(u64::from(rank) + 1) * part;
         let output = self.output(part);
-        let (mut pieces, mut slices) = (Vec::new(), Vec::new());
-        slices.push(self.of_input(part_of(self.rank_at(self.place + n - 1))));
+        let uses = self.input_uses();
+        let (mut pieces, mut slices) = (Vec::new(), vec![uses[0].slice()]);
         // What is only passed on needs no more room than one round.
         let passed = u64::from(n - 2) * part;
         let scratch = if passed > 0 { self.area(AreaSpec::Scratch { len: passed }) } else { output };
         for step in 0..n - 1 {
-            let with = part_of(self.rank_at(self.place + 2 * n - 2 - step)).start;
             let start = u64::from(step) * part;
             let is_last = step == n - 2;
             let (area, start) = if is_last { (output, 0) } else { (scratch, start) };
-            pieces.push(self.combined(area, start..start + part, with, is_last));
+            pieces.push(self.combined(area, start..start + part, uses[step as usize + 1].start, is_last));
             slices.push(Slice { part: Part::Area(area), start, len: part });
         }
         slices.pop();

@@ -344,11 +344,16 @@ pub enum ToNode {
         /// Which group.
         group: CollectiveId,
     },
-    /// Run this stage for me. Its inputs are mine and go with it. Answered by
+    /// Run this stage for me. Its inputs are mine and go with it; I may still be writing them ([`ToNode::GrowStage`]). Answered by
     /// [`FromNode::StageDone`](super::FromNode::StageDone) or [`FromNode::StageFailed`](super::FromNode::StageFailed).
     RunStage {
         /// The stage.
         spec: Box<StageSpec>,
+    },
+    /// I have written more of the inputs of this stage.
+    GrowStage {
+        /// Which.
+        id: StageId,
     },
     /// I want nothing more of this stage, or hold what it made.
     EndStage {

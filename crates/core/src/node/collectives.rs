@@ -258,6 +258,13 @@ impl Node {
         effects.push(Effect::RunStage(spec));
     }
 
+    /// The process that wants a stage has written more of what it reads.
+    pub(super) fn grow_collective_stage(&self, process: ProcessId, id: StageId, effects: &mut Vec<Effect>) {
+        if self.collectives.stages.get(&id).is_some_and(|wanted| wanted.process == process && !wanted.over) {
+            effects.push(Effect::GrowStage(id));
+        }
+    }
+
     /// A stage is over. Says whether a process of this node wanted it.
     pub(super) fn collective_stage_done(&mut self, id: StageId, at: &[Location], effects: &mut Vec<Effect>) -> bool {
         let Some(wanted) = self.collectives.stages.get_mut(&id) else { return false };

@@ -4,19 +4,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bireme_core::collective::{
-    Call, Exchange, Ground, Kind, Layout, Member, Seat, Trouble, Word, has_stage, stage, stage_id,
+    Call, Exchange, Ground, Kind, Layout, Member, Seat, Trouble, Word, has_stage, stage, stage_id, uses,
 };
-use bireme_core::flow::{StageId, StageSpec};
+use bireme_core::flow::{IntakeSpec, Origin, StageId, StageSpec};
 use bireme_core::id::{NodeId, ObjectId, TaskId};
 use bireme_core::message::{FromNode, ToNode};
 use bireme_core::value::{Location, RefSpec};
 
 use super::arithmetic::Arithmetic;
 use super::hear::StageEnd;
+use super::input::{Brought, Filling, Lent};
 use super::{Membership, Outcome};
 use crate::error::Error;
 use crate::fetched::Fetched;
-use crate::function::{Encoded, Part};
+use crate::function::Part;
 use crate::process::{Inner, Interest, Process, Waited};
 
 /// A broken stream is taken for a dead member when its death is heard of within this time.
@@ -28,39 +29,12 @@ const PATIENCE_TIMES: u32 = 40;
 pub(super) enum Prepared {
     /// The member's buffer, as its [`Layout`] says.
     Small(Vec<u8>),
-    /// An object with its arrays one behind the other, where it brings any.
-    Large(Option<Lent>),
+    /// Its arrays one behind the other, where it brings any.
+    Large(Brought),
     /// It is told what comes.
     Told,
     /// There was no room for what it brings: the others hear that when it is the call's turn.
     Failed(Error),
-}
-
-/// An object of this process that nobody else knows yet.
-pub(super) struct Lent {
-    process: Arc<Process>,
-    at: Option<Location>,
-}
-
-impl Lent {
-    /// Writes arrays into the store.
-    pub(super) fn write(process: &Arc<Process>, inputs: Vec<Part>) -> Result<Self, Error> {
-        let at = process.write(&Encoded { tail: inputs, ..Encoded::default() })?;
-        Ok(Self { process: Arc::clone(process), at: Some(at) })
-    }
-
-    /// Hands it over.
-    pub(super) fn give(mut self) -> Option<Location> {
-        self.at.take()
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if let Some(at) = self.at.take() {
-            self.process.tell(&ToNode::FreeObject { at });
-        }
-    }
 }
 
 pub(super) fn misuse(text: String) -> Error {
@@ -68,8 +42,14 @@ pub(super) fn misuse(text: String) -> Error {
 }
 
 impl Membership {
-    /// Checks a call and copies what it needs of the member's arrays.
-    pub(super) fn prepare(&self, process: &Arc<Process>, call: &Call, inputs: Vec<Part>) -> Result<Prepared, Error> {
+    /// Checks a call and copies what it needs of the member's arrays: all of it, unless its caller waits for it.
+    pub(super) fn prepare(
+        &self,
+        process: &Arc<Process>,
+        call: &Call,
+        inputs: Vec<Part>,
+        caller_waits: bool,
+    ) -> Result<Prepared, Error> {
         if let Some(root) = call.root.filter(|root| *root >= self.size) {
             let most = self.size - 1;
             return Err(misuse(format!("{} has no rank {root}: the ranks are 0 to {most}", call.kind.name())));
@@ -93,8 +73,12 @@ impl Membership {
         if !call.is_small(self.size) {
             // Who only gets something brings nothing.
             let brings = call.kind != Kind::Broadcast || call.root == Some(self.rank);
-            let lent = brings.then(|| Lent::write(process, inputs)).transpose();
-            return Ok(lent.map_or_else(Prepared::Failed, Prepared::Large));
+            let brought = match (brings, caller_waits) {
+                (false, _) => Ok(Brought::Nothing),
+                (true, true) => Ok(Brought::Here(inputs)),
+                (true, false) => Lent::write(process, inputs).map(Brought::Written),
+            };
+            return Ok(brought.map_or_else(Prepared::Failed, Prepared::Large));
         }
         let mut buffer = vec![0; layout.bytes as usize];
         for (input, range) in inputs.iter().zip(&layout.inputs) {
@@ -128,12 +112,19 @@ impl Membership {
         let mut inner = process.lock();
         if let Some(member) = inner.collectives.member(self.group, self.rank) {
             let number = member.begin(call);
-            let other = || Trouble::Transfer(format!("rank {}: {error}", self.rank));
-            member.fail(number, if let Error::Collective(trouble) = error { (**trouble).clone() } else { other() });
+            member.fail(number, self.trouble_of(error));
             member.end(number);
         }
         process.send_answers(&mut inner, self.group, self.rank);
         process.flush(&mut inner);
+    }
+
+    /// What others hear of an error of this member.
+    fn trouble_of(&self, error: &Error) -> Trouble {
+        match error {
+            Error::Collective(trouble) => (**trouble).clone(),
+            other => Trouble::Transfer(format!("rank {}: {other}", self.rank)),
+        }
     }
 
     fn run_one(&self, process: &Arc<Process>, call: Call, prepared: Prepared) -> Result<Outcome, Error> {
@@ -145,10 +136,10 @@ impl Membership {
         let going = Going { membership: self, process, number, begun: Instant::now() };
         let result = match prepared {
             Prepared::Small(buffer) => going.exchange(&call, buffer),
-            Prepared::Large(lent) => going.stream(&call, lent),
+            Prepared::Large(brought) => going.stream(&call, brought),
             Prepared::Told => going.learn(&call).and_then(|call| match call.is_small(self.size) {
                 true => going.exchange(&call, vec![0; call.block_bytes() as usize]),
-                false => going.stream(&call, None),
+                false => going.stream(&call, Brought::Nothing),
             }),
             Prepared::Failed(error) => Err(error),
         };
@@ -333,23 +324,39 @@ impl Going<'_> {
     }
 
     /// A large call: a stage of this node.
-    fn stream(&self, call: &Call, lent: Option<Lent>) -> Result<Outcome, Error> {
+    fn stream(&self, call: &Call, brought: Brought) -> Result<Outcome, Error> {
         let (membership, rank) = (self.membership, self.membership.rank);
         // Whoever is told what comes has to hear it from the root.
         self.tell_next(call, call.kind == Kind::Scatter && call.root == Some(rank))?;
-        let input = lent.and_then(Lent::give);
+        let order = membership.with(self.process, |member| member.order())?;
+        let (input, filling) = match brought {
+            Brought::Nothing => (None, None),
+            Brought::Written(lent) => (lent.give(), None),
+            Brought::Here(arrays) => {
+                let filling = Filling::new(self.process, arrays, uses(call, rank, &order));
+                let filling = filling.map_err(|error| self.cannot_bring(error))?;
+                (filling.at(), Some(filling))
+            }
+        };
         let spec = membership.with(self.process, |member| {
             let seats: Vec<(NodeId, String)> =
                 member.peers().iter().map(|(process, label)| (process.node, label.clone())).collect();
             let id = stage_id(membership.group, member.life().unwrap_or(0), 0, self.number, call);
             let patience_us = (membership.timeout / 2 * PATIENCE_TIMES).as_micros() as u64;
-            let order = member.order();
-            stage(call, &Ground { id, rank, order: &order, seats: &seats, input, patience_us })
+            let is_in_order = filling.is_some();
+            stage(call, &Ground { id, rank, order: &order, seats: &seats, input, is_in_order, patience_us })
         })?;
         if !has_stage(&spec) {
             return Err(misuse(format!("{call} has nothing to stream")));
         }
+        let is_far =
+            |intake: &IntakeSpec| matches!(intake.origin, Origin::Flow { node, .. } if node != self.process.me.node);
+        let crosses_links = spec.intakes.iter().any(is_far);
         let end = run_stage(self.process, spec, |process, id| {
+            if let Some(filling) = filling {
+                let grew = || process.tell(&ToNode::GrowStage { id });
+                filling.fill(crosses_links, grew).map_err(|error| self.cannot_bring(error))?;
+            }
             self.wait(call, |inner| inner.collectives.stages.get(&id).cloned().flatten().map(Ok)).and_then(|end| {
                 match end {
                     StageEnd::Done(at) => pin_made(process, &at),
@@ -367,6 +374,12 @@ impl Going<'_> {
             }
             None => Ok(Outcome { own: self.keeps_own(call), ..Outcome::nothing() }),
         }
+    }
+
+    /// What this member brings has no place, and all others hear it.
+    fn cannot_bring(&self, error: Error) -> Error {
+        self.give_up(&mut self.process.lock(), self.membership.trouble_of(&error));
+        error
     }
 
     /// A stream broke: because a member is dead, as a rule, of which is heard soon.

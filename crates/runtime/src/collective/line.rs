@@ -46,13 +46,14 @@ impl Membership {
     /// Makes a call and waits for its end. `inputs` are the member's arrays.
     pub fn call(self: &Arc<Self>, call: Call, inputs: Vec<Part>) -> Result<Outcome, Error> {
         let process = self.process()?;
-        let prepared = self.prepare(&process, &call, inputs)?;
         let mut line = self.lock_line();
         self.check_alone(&line, &call)?;
         line.calling = Some(call.kind.name());
         let working = line.working;
         drop(line);
         let _calling = Calling(self);
+        // Another thread would read the arrays of a caller that may be interrupted.
+        let prepared = self.prepare(&process, &call, inputs, !working)?;
         if working {
             // After all that was begun before.
             let work = self.stand_in_line(call, prepared)?;
@@ -64,7 +65,7 @@ impl Membership {
     /// Begins a call. What it needs of `inputs` is copied before this returns.
     pub fn begin(self: &Arc<Self>, call: Call, inputs: Vec<Part>) -> Result<Arc<Work>, Error> {
         let process = self.process()?;
-        let prepared = self.prepare(&process, &call, inputs)?;
+        let prepared = self.prepare(&process, &call, inputs, false)?;
         self.check_alone(&self.lock_line(), &call)?;
         self.stand_in_line(call, prepared)
     }

@@ -10,8 +10,9 @@ use bireme_core::collective::{ArrayKind, Call, Came, Kind, Seat, Trouble, Word, 
 use bireme_core::flow::{Action, AreaSpec, FlowKey, FlowSpec, IntakeSpec, Origin, Part as Memory, Piece, Slice};
 use bireme_core::flow::{StageId, StageSpec};
 
-use super::call::{Lent, misuse, pin_made, run_stage};
+use super::call::{misuse, pin_made, run_stage};
 use super::hear::StageEnd;
+use super::input::Lent;
 use super::{Membership, Outcome, Work};
 use crate::error::Error;
 use crate::fetched::Fetched;

@@ -205,6 +205,14 @@ impl Stages {
         self.launch_if_ready(objects, id);
     }
 
+    /// The process that runs a stage has written more of its inputs.
+    pub(super) fn grow(&self, id: StageId) {
+        // One that has not begun looks at them when it does.
+        if let Some(Stage { phase: Phase::Running(running), .. }) = self.stages.get(&id) {
+            running.look_at_inputs();
+        }
+    }
+
     /// Nobody wants a stage any more: it and its flows end, and nothing is told of it.
     pub(super) fn end(&mut self, objects: &mut Objects, id: StageId, reason: &str) {
         match self.stages.get(&id) {

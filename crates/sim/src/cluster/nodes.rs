@@ -41,6 +41,8 @@ impl Cluster {
                 Effect::Bring { object, at } => self.want_copy(node, None, object, at),
                 Effect::FetchFrom { number, from } => self.fetch_from(node, number, from),
                 Effect::RunStage(spec) => self.run_stage(node, spec),
+                // Inputs are whole here before a stage begins.
+                Effect::GrowStage(_) => {}
                 Effect::EndStage { id, reason } => self.end_stage(node, id, &reason),
                 // Machines here have memory enough.
                 Effect::SpillSome { .. } => {}

@@ -66,16 +66,21 @@ impl Stage {
     }
 }
 
-fn stages(call: &Call, order: &[u32]) -> Vec<Stage> {
+/// With inputs as they were given, or in the order in which they are used.
+fn stages(call: &Call, order: &[u32], is_in_order: bool) -> Vec<Stage> {
     let size = order.len() as u32;
     let seats: Vec<(NodeId, String)> = (0..size).map(|rank| (NodeId(rank), format!("actor-{rank}"))).collect();
     let made = (0..size).map(|rank| {
-        let input = brings(call, rank, size);
+        let mut input = brings(call, rank, size);
+        let uses = uses(call, rank, order);
+        if is_in_order && !uses.is_empty() {
+            input = uses.iter().flat_map(|range| input[indices(range)].to_vec()).collect();
+        }
         // Who is only told brings nothing.
         let at = Location { node: NodeId(rank), entry: 0, generation: 1, offset: 0, len: input.len() as u64 };
         let bare = call.kind == Kind::Broadcast && call.root != Some(rank) || input.is_empty();
         let given = (!bare).then_some(at);
-        let ground = Ground { id: 7, rank, order, seats: &seats, input: given, patience_us: 1 };
+        let ground = Ground { id: 7, rank, order, seats: &seats, input: given, is_in_order, patience_us: 1 };
         let spec = stage(call, &ground);
         spec.check().unwrap_or_else(|problem| panic!("{call} rank {rank} of {size}: {problem}"));
         let areas = spec.areas.iter().map(|area| vec![0xEE; area.len() as usize]).collect();
@@ -129,8 +134,13 @@ fn result(call: &Call, rank: u32, stage: &Stage) -> Vec<u8> {
     }
 }
 
-fn check(call: &Call, order: &[u32], pick: impl FnMut(usize) -> usize) {
-    let mut stages = stages(call, order);
+fn check(call: &Call, order: &[u32], mut pick: impl FnMut(usize) -> usize) {
+    for is_in_order in [false, true] {
+        check_with(stages(call, order, is_in_order), call, order, &mut pick);
+    }
+}
+
+fn check_with(mut stages: Vec<Stage>, call: &Call, order: &[u32], pick: impl FnMut(usize) -> usize) {
     run(&mut stages, pick);
     let size = order.len() as u32;
     for (rank, stage) in stages.iter().enumerate() {
@@ -175,12 +185,35 @@ fn stages_of_all_verbs_sizes_and_roots_do_what_the_verb_says() {
 }
 
 #[test]
+fn what_is_in_order_is_used_from_front_to_back() {
+    for (kind, order) in [(Kind::AllReduce, [2, 0, 3, 1]), (Kind::ReduceScatter, [1, 3, 0, 2])] {
+        let call = call(kind, 0, &[16]);
+        for stage in stages(&call, &order, true) {
+            let mut used = 0;
+            let with = |piece: &crate::flow::Piece| match piece.action {
+                Action::Numbers(_, combine) => Some((combine.start, piece.len)),
+                _ => None,
+            };
+            let lead = stage.spec.flows[0].slices[0];
+            let combined = stage.spec.intakes[0].pieces.iter().filter_map(with);
+            for (start, len) in std::iter::once((lead.start, lead.len)).chain(combined) {
+                assert_eq!(start, used, "{call}");
+                used += len;
+            }
+            assert_eq!(used, 16, "{call}");
+        }
+    }
+}
+
+#[test]
 fn a_mean_is_divided_once_for_every_element_that_is_kept() {
     for (kind, kept) in [(Kind::AllReduce, 12), (Kind::Reduce, 12), (Kind::ReduceScatter, 4)] {
         let mean = Call { op: Some(Op::Mean), ..call(kind, 0, &[12]) };
         let seats = vec![(NodeId(0), String::new()); 3];
         let at = Location { node: NodeId(0), entry: 0, generation: 1, offset: 0, len: 12 };
-        let ground = Ground { id: 7, rank: 0, order: &[0, 1, 2], seats: &seats, input: Some(at), patience_us: 1 };
+        let order = &[0, 1, 2];
+        let ground =
+            Ground { id: 7, rank: 0, order, seats: &seats, input: Some(at), is_in_order: true, patience_us: 1 };
         let spec = stage(&mean, &ground);
         let divided =
             |piece: &&crate::flow::Piece| matches!(piece.action, Action::Numbers(_, combine) if combine.divisor == 3);

@@ -151,6 +151,19 @@ fn what_a_stage_used_and_made_is_freed_when_its_process_has_it() {
 }
 
 #[test]
+fn only_the_process_that_wants_a_stage_says_that_its_inputs_grow() {
+    let mut f = Fixture::new(2);
+    let worker = f.leased(DRIVER, 1, cpus(1.0))[0].1;
+    let (id, spec) = stage(1);
+    assert_eq!(f.ask(DRIVER, ToNode::GrowStage { id }), []);
+    f.ask(DRIVER, ToNode::RunStage { spec: Box::new(spec) });
+    assert_eq!(f.ask(DRIVER, ToNode::GrowStage { id }), [Effect::GrowStage(id)]);
+    assert_eq!(f.ask(worker, ToNode::GrowStage { id }), []);
+    f.step(Event::StageDone { id, at: vec![at(7)] });
+    assert_eq!(f.ask(DRIVER, ToNode::GrowStage { id }), []);
+}
+
+#[test]
 fn a_stage_that_failed_frees_its_inputs_and_tells_why() {
     let mut f = Fixture::new(2);
     let (id, spec) = stage(1);

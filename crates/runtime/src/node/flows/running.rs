@@ -120,6 +120,16 @@ impl Running {
         }
     }
 
+    /// Takes in how much there is of inputs that grow.
+    pub(super) fn look_at_inputs(&self) {
+        let grown = |(index, input): (usize, &Input)| match input {
+            Input::Growing(growing) => Some((index, growing.watermark())),
+            Input::Whole(_) => None,
+        };
+        let grown = self.inputs.iter().enumerate().filter_map(grown);
+        self.progress.change(|marks| grown.for_each(|(input, at)| marks.grown[input] = at.max(marks.grown[input])));
+    }
+
     /// Waits until a part has its bytes up to `end`. Areas are written in the order of the plan: nothing is waited for.
     pub(super) fn await_part(&self, part: Part, end: u64) -> Result<(), String> {
         match self.grows(part) {

@@ -95,11 +95,15 @@ impl Stages {
             }
             None => match self.client.pin(Sealed(to_store(at))) {
                 Ok(pinned) => Input::Whole(pinned),
-                Err(bireme_store::PinError::Moved) => {
-                    let number = self.ask(id, false, index);
-                    objects.ask_place(number, at);
-                    return Ok(());
-                }
+                Err(bireme_store::PinError::Moved) => match self.client.pin_growing(UnsealedLocation(to_store(at))) {
+                    // The process that runs the stage is writing it, and says how far it is.
+                    Ok(view) => Input::Growing(view),
+                    Err(_) => {
+                        let number = self.ask(id, false, index);
+                        objects.ask_place(number, at);
+                        return Ok(());
+                    }
+                },
                 Err(error) => return Err(error.to_string()),
             },
         };
@@ -174,6 +178,7 @@ impl Stages {
         if !at.is_empty() {
             self.events.push(StageEvent::Placed { id, at });
         }
+        running.look_at_inputs();
         for (input, growth) in growths {
             self.watch(&running, input, growth);
         }

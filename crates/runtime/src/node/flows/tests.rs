@@ -203,6 +203,42 @@ fn an_output_that_still_grows_feeds_the_next_stage_and_other_nodes() {
 }
 
 #[test]
+fn inputs_are_combined_and_sent_while_their_processes_write_them() {
+    let (count, mut lab) = (300_001, Lab::new(3));
+    let arrays: Vec<Vec<u8>> = (0..3).map(|rank| array(numbers(rank, count).into_iter())).collect();
+    let mut writers = Vec::new();
+    for (rank, bytes) in arrays.iter().enumerate() {
+        let (at, mut writer) = lab.nodes[rank].begin_put(bytes.len() as u64);
+        // One has a part of it before the stage begins, of which nothing is said later.
+        if rank == 1 {
+            writer.copy_from(&bytes[..100_001]).unwrap();
+        }
+        lab.start(rank, chain(rank as u32, 3, at, Op::Sum));
+        writers.push(writer);
+    }
+    let growing = lab.placed(2, id(2));
+    for (rank, end) in [(0, 50_003), (2, 70_000), (0, 100_001), (2, 100_001)] {
+        let start = writers[rank].watermark() as usize;
+        writers[rank].copy_from(&arrays[rank][start..end]).unwrap();
+        lab.nodes[rank].stages.grow(id(rank as u32));
+    }
+    let expected = array(sums(3, count).into_iter());
+    lab.until("the first bytes of the result", |lab| {
+        let there = lab.nodes[2].pin_growing(growing);
+        (there.watermark() > 90_000).then(|| assert!(there.bytes(0..90_000) == &expected[..90_000]))
+    });
+    assert!(!lab.nodes[2].events.iter().any(|event| matches!(event, StageEvent::Done { .. })));
+    for (rank, mut writer) in writers.into_iter().enumerate() {
+        let start = writer.watermark() as usize;
+        writer.copy_from(&arrays[rank][start..]).unwrap();
+        lab.nodes[rank].stages.grow(id(rank as u32));
+        writer.seal().unwrap();
+    }
+    let at = lab.outcome(2, id(2)).unwrap()[0];
+    assert!(*lab.nodes[2].pin(at) == *expected);
+}
+
+#[test]
 fn streams_that_break_go_on_from_where_they_were() {
     let (count, mut lab) = (300_001, Lab::new(3));
     lab.break_after(&[100_000, 333, 700_001, 500_000]);

@@ -10,7 +10,7 @@ use bireme_net::bulk::HostMark;
 use bireme_net::wire::PlainWire;
 use bireme_net::{Fabric, Sleeper, SlotId};
 use bireme_store::array::{ArrayHeader, Dtype};
-use bireme_store::{Pinned, Sealed, SpillOptions, UnsealedLocation};
+use bireme_store::{Growing, Pinned, Sealed, SpillOptions, Unsealed, UnsealedLocation};
 
 use super::super::super::transfers::{BulkServer, Transfers};
 use super::super::*;
@@ -158,6 +158,12 @@ impl TestNode {
         at
     }
 
+    /// Room for an object that a process is writing.
+    pub(super) fn begin_put(&mut self, len: u64) -> (Location, Unsealed) {
+        let at = self.room(len);
+        (at, self.reader.writer(UnsealedLocation(to_store(at))).unwrap())
+    }
+
     /// Room that a process made for an output.
     pub(super) fn make_room(&mut self, len: u64) -> Location {
         self.room(len)
@@ -165,6 +171,10 @@ impl TestNode {
 
     pub(super) fn pin(&self, at: Location) -> Pinned {
         self.reader.pin(Sealed(to_store(at))).unwrap()
+    }
+
+    pub(super) fn pin_growing(&self, at: Location) -> Growing {
+        self.reader.pin_growing(UnsealedLocation(to_store(at))).unwrap()
     }
 
     /// Bytes of the store that are in use.
