@@ -3,13 +3,21 @@
     peer.py call BYTES        microseconds of a call of an actor on another node without data, after a pause, which is what the
                               recorded figure is; then of calls with so many bytes there and back, one after the other
     peer.py broadcast BYTES   milliseconds until four other nodes have an object of the first, after a pause; then without pauses
+    peer.py broadcast BYTES NAMESPACE=ADDRESS...
+                              the same with a node on each of these hosts of a network lab; this script runs on the first
 
-Five nodes on this machine, as for the recorded figures.
+Without hosts five nodes on this machine, as for the recorded figures.
 """
 
+import contextlib
+import json
 import os
+import shutil
+import signal
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -19,9 +27,13 @@ import ray
 from ray.cluster_utils import Cluster
 
 NODES = 5
+# Of the first node of a lab, where no other is.
+PORT = 6379
 PAUSE = 0.2
 CALLS, PAUSED_CALLS = 500, 40
 BROADCASTS = 5
+# On hosts of a lab, where one takes seconds.
+LAB_BROADCASTS = 2
 
 
 @ray.remote(num_cpus=0)
@@ -64,30 +76,72 @@ def call(seats, size):
 
 
 def broadcast(seats, size):
+    count = BROADCASTS if len(seats) == NODES else LAB_BROADCASTS
+
     def once(pause):
         value = seats[0].make.remote(size)
         ray.wait([value], fetch_local=False)
         time.sleep(pause)
         return took(lambda: ray.get([seat.take.remote(value) for seat in seats[1:]]))
 
-    return tuple(median(BROADCASTS, 0, lambda pause=pause: once(pause)) * 1e3 for pause in (PAUSE, 0))
+    return tuple(median(count, 0, lambda pause=pause: once(pause)) * 1e3 for pause in (PAUSE, 0))
 
 
-def main():
-    what, size = sys.argv[1], int(sys.argv[2])
+def resources(node):
+    return {f"seat{node}": 1}
+
+
+@contextlib.contextmanager
+def here(memory):
+    """Nodes on this machine."""
     cluster = Cluster()
     try:
         for node in range(NODES):
-            resources = {f"seat{node}": 1}
-            cluster.add_node(num_cpus=1, object_store_memory=max(200 << 20, 8 * size), resources=resources)
+            cluster.add_node(num_cpus=1, object_store_memory=memory, resources=resources(node))
         cluster.wait_for_nodes()
-        ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
-        seats = [Seat.options(resources={f"seat{node}": 0.1}).remote() for node in range(NODES)]
+        yield NODES, {"address": cluster.address}
+    finally:
+        cluster.shutdown()
+
+
+@contextlib.contextmanager
+def on_hosts(hosts, memory):
+    """A node on each host of a lab, given as pairs of a namespace and an address."""
+    # Not where another Ray on this machine looks for a running cluster.
+    folder = tempfile.mkdtemp(prefix="bireme-ray-", dir="/tmp")
+    head = f"{hosts[0][1]}:{PORT}"
+    first = ["--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={folder}"]
+    try:
+        for node, (namespace, address) in enumerate(hosts):
+            command = [os.path.join(os.path.dirname(sys.executable), "ray"), "start", f"--node-ip-address={address}"]
+            command += [f"--object-store-memory={memory}", "--num-cpus=1", f"--resources={json.dumps(resources(node))}"]
+            command += first if node == 0 else [f"--address={head}"]
+            subprocess.run(["ip", "netns", "exec", namespace, *command], check=True, stdout=subprocess.DEVNULL)
+        yield len(hosts), {"address": head, "_node_ip_address": hosts[0][1]}
+    finally:
+        for namespace, _ in hosts:
+            end_all(namespace)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def end_all(namespace):
+    listed = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
+    for process in map(int, listed.stdout.split()):
+        # One that ended meanwhile is as good.
+        with contextlib.suppress(ProcessLookupError):
+            if process != os.getpid():
+                os.kill(process, signal.SIGKILL)
+
+
+def main():
+    what, size, hosts = sys.argv[1], int(sys.argv[2]), [host.split("=") for host in sys.argv[3:]]
+    memory = max(200 << 20, 8 * size)
+    with on_hosts(hosts, memory) if hosts else here(memory) as (nodes, found):
+        ray.init(**found, logging_level="error", log_to_driver=False)
+        seats = [Seat.options(resources={f"seat{node}": 0.1}).remote() for node in range(nodes)]
         ray.get([seat.nothing.remote() for seat in seats])
         print(*{"call": call, "broadcast": broadcast}[what](seats, size), flush=True)
         ray.shutdown()
-    finally:
-        cluster.shutdown()
 
 
 if __name__ == "__main__":

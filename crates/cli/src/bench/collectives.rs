@@ -13,7 +13,7 @@
 //! | `plans` | one function for its rows: who sends to whom in a reduce, over links with a delay |
 //! | `faults` | one function per row: a participant is killed half-way |
 //! | `cost` | one function per row: processor time |
-//! | `peers`, `ray` | what others did, recorded, or MPICH in the same lab and Ray on this machine |
+//! | `peers`, `ray` | what others did, recorded, or measured in the same run |
 //! | `figures` | sweeps for plots |
 //!
 //! Every duration is in units of S/B: the time that a plain copy of as many bytes takes through one socket between two
@@ -56,7 +56,7 @@ pub(crate) struct CollectiveArguments {
     /// Measure how objects move among several nodes on hosts of a network lab; needs root.
     #[arg(long, conflicts_with_all = ["python", "peer", "cluster"])]
     pub(crate) collectives: bool,
-    /// Measure MPICH in the same lab and Ray on this machine too; they are installed apart when they are used first.
+    /// Measure MPICH and Ray too; they are installed apart when they are used first.
     #[arg(long, requires = "collectives")]
     peers: bool,
     /// Measure sweeps instead of rows and put them into this folder as CSV and PNG.

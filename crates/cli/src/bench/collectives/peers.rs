@@ -85,6 +85,9 @@ struct RayFigure {
     /// How it is measured again, and with how many bytes.
     action: String,
     bytes: usize,
+    /// With a node on each of the hosts of the row, or with five on this machine.
+    #[serde(default)]
+    on_hosts: bool,
 }
 
 /// Whether a row is as much faster than Ray as it has to be, by what stands beside it.
@@ -150,7 +153,7 @@ impl Peers {
 
     /// What Ray takes in this run, where it is measured.
     fn ray_took(&self, stage: &Stage, row: &CollectiveRow, figure: &RayFigure) -> Option<Took> {
-        let took = self.ray.as_ref()?.took(stage, &figure.action, figure.bytes);
+        let took = measure_ray(self.ray.as_ref()?, stage, row.probe.shape, figure);
         // A peer that fails takes nothing from our own figures.
         took.inspect_err(|error| eprintln!("bireme: {} of Ray failed: {error}", row.name)).ok()
     }
@@ -166,6 +169,16 @@ impl Peers {
         let (Some(mpich), Place::Lab(lab)) = (&self.mpich, place) else { return Ok(None) };
         mpich.run(stage, lab, operation, bytes).map(Some)
     }
+}
+
+fn measure_ray(ray: &Ray, stage: &Stage, shape: Shape, figure: &RayFigure) -> Outcome<Took> {
+    if !figure.on_hosts {
+        return ray.took(stage, &figure.action, figure.bytes, None);
+    }
+    let shape = shape.sized(stage);
+    let place = Place::up(shape.nodes, shape.rate())?;
+    let Place::Lab(lab) = &place else { return Err("there is no lab".into()) };
+    ray.took(stage, &figure.action, shape.bytes, Some(lab))
 }
 
 /// An installed MPICH with our program.

@@ -1,10 +1,11 @@
-//! Ray on this machine, for the rows that have to be a multiple faster than it.
+//! Ray on this machine or on hosts of a lab, for the rows that have to be a multiple faster than it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bireme_netlab::Lab;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::Outcome;
@@ -13,8 +14,8 @@ use super::super::cluster::stage::Stage;
 use super::super::python::interpreter::with_ray;
 
 const SCRIPT: &str = include_str!("../../../../../bench/ray/peer.py");
-/// No row of it takes longer.
-const WAIT: Duration = Duration::from_secs(240);
+/// No row of it takes longer; one of sixteen nodes is ready after two minutes.
+const WAIT: Duration = Duration::from_secs(420);
 /// How long its nodes may take to end, and between two looks.
 const ENDING_WAIT: Duration = Duration::from_secs(60);
 const ENDING_STEP: Duration = Duration::from_millis(50);
@@ -43,11 +44,13 @@ impl Ray {
         Ok(Self { python, script })
     }
 
-    /// What it takes for something that the script knows.
-    pub(super) fn took(&self, stage: &Stage, what: &str, bytes: usize) -> Outcome<Took> {
+    /// What it takes for something that the script knows, with several nodes on this machine or one on each host of a lab.
+    pub(super) fn took(&self, stage: &Stage, what: &str, bytes: usize, lab: Option<&Lab>) -> Outcome<Took> {
         stage.check()?;
-        let mut command = Command::new(&self.python);
+        let mut command = lab.map_or_else(|| Command::new(&self.python), |lab| lab.command(1, &self.python));
         command.arg(&self.script).args([what, &bytes.to_string()]);
+        let hosts = lab.into_iter().flat_map(|lab| (1..=lab.hosts()).map(move |host| (lab, host)));
+        command.args(hosts.map(|(lab, host)| format!("{}={}", lab.namespace(host), lab.address(host))));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn()?;
         let mut lines = Lines::of(child.stdout.take().ok_or("Ray has no output")?);
