@@ -2,7 +2,7 @@
 
 maturin builds an extension or a command, never both. This backend builds the command first and lays it where maturin
 takes the wheel's scripts from (`[tool.maturin] data` in `pyproject.toml`); all else is maturin's. Both builds use one
-target folder and one profile, so that each dependency is compiled once.
+target folder and one profile, and dependencies with the features that the whole workspace asks for, so that each is compiled once.
 """
 
 from __future__ import annotations
@@ -77,9 +77,11 @@ def prepare() -> None:
 def build_command() -> None:
     """Builds the native command and lays it among the wheel's scripts, without debugging information."""
     prepare()
-    cargo = ["cargo", "rustc", "--release", "--locked", "--package", PACKAGE, "--bin", COMMAND]
+    # Not `--package`, which would give dependencies other features than the extension's.
+    cargo = ["cargo", "build", "--release", "--locked", "--bin", COMMAND]
+    cargo += ["--config", f'profile.release.package.{PACKAGE}.strip="debuginfo"']
     # Printed apart from what cargo says to people: where the command is, whatever the target folder.
-    cargo += ["--message-format", "json-render-diagnostics", "--", "-C", "strip=debuginfo"]
+    cargo += ["--message-format", "json-render-diagnostics"]
     built = subprocess.run(cargo, stdout=subprocess.PIPE, text=True, check=False)
     if built.returncode != 0:
         sys.exit(f"the command `{COMMAND}` was not built: {' '.join(cargo)} ended with {built.returncode}")

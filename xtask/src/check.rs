@@ -2,6 +2,9 @@
 //!
 //! Nothing is skipped: a step that cannot run fails, and a test step that ran no test fails. All steps run
 //! even when one fails, so that one look shows everything that is wrong.
+//!
+//! Programs are built by their own names and never with `--package`: cargo gives dependencies the features that the chosen
+//! packages ask for, and other features mean another build of everything above them, which took minutes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -182,7 +185,7 @@ fn test_steps(run: &Run, budget: &Budget) -> Vec<Step> {
     let tests = ["nextest", "run", "--workspace", "--profile", budget.profile];
     let doc_tests = ["test", "--workspace", "--doc"];
     // Says whether tests that cross a network can run here: without root they cannot.
-    let netlab = ["run", "--quiet", "--package", "bireme-netlab", "--", "check"];
+    let netlab = ["run", "--quiet", "--bin", "bireme-netlab", "--", "check"];
     let mut steps = vec![
         Step::cargo("netlab", &netlab, BUILD, Summary::LastLine),
         Step::cargo("tests", &tests, TEST, Summary::Tests).with("PROPTEST_CASES", budget.cases.to_string()),
@@ -205,8 +208,8 @@ fn test_steps(run: &Run, budget: &Budget) -> Vec<Step> {
 /// Built first, so that the deadline of the simulation is about the simulation.
 fn simulation_steps(budget: &Budget) -> [Step; 2] {
     let seeds = budget.seeds.to_string();
-    let build = ["build", "--release", "--package", "bireme-sim"];
-    let simulate = ["run", "--quiet", "--release", "--package", "bireme-sim", "--", "--seeds", &seeds];
+    let build = ["build", "--release", "--bin", "bireme-sim"];
+    let simulate = ["run", "--quiet", "--release", "--bin", "bireme-sim", "--", "--seeds", &seeds];
     [
         Step::cargo("simulation build", &build, BUILD, Summary::None),
         Step::cargo("simulation", &simulate, budget.simulation, Summary::LastLine),
@@ -221,10 +224,10 @@ fn example_names(tree: &Tree, ending: &str) -> Vec<String> {
 
 /// As the tests built them; the program of the README once more, by its own command.
 fn example_steps(names: &[String]) -> Vec<Step> {
-    let build = ["build", "--package", "bireme", "--examples"];
+    let build = ["build", "--examples"];
     let mut steps = vec![Step::cargo("examples build", &build, BUILD, Summary::None)];
     steps.extend(names.iter().map(|name| {
-        let arguments = ["run", "--package", "bireme", "--example", name];
+        let arguments = ["run", "--example", name];
         Step::cargo(&format!("example {name}"), &arguments, EXAMPLE, Summary::None)
     }));
     steps.push(Step::program("demo", Path::new("./demo"), &[], BUILD, Summary::LastLine));

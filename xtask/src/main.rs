@@ -42,11 +42,11 @@ fn main() -> ExitCode {
         ("ci", true) => check::run(&root, &check::CI),
         ("python", true) => check::run_python(&root),
         ("fix", true) => fix(&root),
-        ("sim", _) => cargo(&root, &[&["run", "--release", "--package", "bireme-sim", "--"], &rest[..]].concat()),
-        ("netlab", _) => cargo(&root, &[&["run", "--quiet", "--package", "bireme-netlab", "--"], &rest[..]].concat()),
+        ("sim", _) => cargo(&root, &[&["run", "--release", "--bin", "bireme-sim", "--"], &rest[..]].concat()),
+        ("netlab", _) => cargo(&root, &[&["run", "--quiet", "--bin", "bireme-netlab", "--"], &rest[..]].concat()),
         ("soak", _) => soak(&root, &rest),
         ("bench", _) => {
-            let fixed = ["run", "--release", "--package", "bireme-cli", "--", "bench"];
+            let fixed = ["run", "--release", "--bin", "bireme", "--", "bench"];
             cargo(&root, &[&fixed, &rest[..]].concat())
         }
         _ => {
