@@ -67,6 +67,24 @@ fn hosts_reach_each_other_and_a_cut_is_silent_until_it_heals() {
 }
 
 #[test]
+fn hosts_are_the_same_on_every_machine_whose_own_settings_stay() {
+    let own = ["ipv4/tcp_congestion_control", "bridge/bridge-nf-call-iptables"];
+    let read = || own.map(|setting| std::fs::read_to_string(format!("/proc/sys/net/{setting}")).ok());
+    let before = read();
+    let Some(lab) = Lab::up_or_explain(1, None) else { return };
+    let [host, _] = lab.run(1, read).unwrap();
+    assert_eq!(host.unwrap().trim(), "reno");
+    let seen = Command::new("ip")
+        .args(["netns", "exec", &lab.namespace(0), "cat", "/proc/sys/net/bridge/bridge-nf-call-iptables"])
+        .output()
+        .unwrap();
+    // A kernel that cannot ask a firewall has no such setting.
+    assert!(!seen.status.success() || seen.stdout.trim_ascii() == b"0", "{seen:?}");
+    drop(lab);
+    assert_eq!(read(), before);
+}
+
+#[test]
 fn one_direction_can_be_cut_alone() {
     let Some(lab) = Lab::up_or_explain(2, None) else { return };
     let (mut near, mut far) = connect(&lab);
