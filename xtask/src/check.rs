@@ -209,7 +209,8 @@ fn test_steps(run: &Run, budget: &Budget) -> Vec<Step> {
 fn simulation_steps(budget: &Budget) -> [Step; 2] {
     let seeds = budget.seeds.to_string();
     let build = ["build", "--release", "--bin", "bireme-sim"];
-    let simulate = ["run", "--quiet", "--release", "--bin", "bireme-sim", "--", "--seeds", &seeds];
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).to_string();
+    let simulate = ["run", "--quiet", "--release", "--bin", "bireme-sim", "--", "--seeds", &seeds, "--jobs", &cores];
     [
         Step::cargo("simulation build", &build, BUILD, Summary::None),
         Step::cargo("simulation", &simulate, budget.simulation, Summary::LastLine),
