@@ -137,7 +137,7 @@ impl Member {
         errors.map(|error| error.to_string()).join("\n")
     }
 
-    /// Calls while another thread is in a call.
+    /// Calls while another thread is in a call: why that is refused, and what became of the other call.
     pub fn twice(&self, group: Group) -> String {
         let member = group.member().unwrap();
         let other = member.clone();
@@ -149,8 +149,8 @@ impl Member {
                 Ok(_) => assert!(Instant::now() < deadline, "two at once were never refused"),
             }
         };
-        drop(first.join());
-        refused
+        let first = first.join().unwrap().unwrap_err();
+        format!("{refused}\n{first}")
     }
 }
 
@@ -204,10 +204,12 @@ fn wrong_roots_and_two_calls_at_once_are_refused_and_leave_nothing() {
         let text = members[0].wrong_root(group.clone(), len).get_timeout(PATIENCE).unwrap();
         assert_eq!(text.matches("no rank").count(), 6, "{text}");
     }
-    // The other member never comes, so that both calls wait for the whole timeout.
+    // The other member never comes, so that the call waits for the whole timeout: that of this handle, also in a process
+    // that is a member by another one already.
     let brief = group.clone().timeout(Duration::from_secs(1));
     let text = members[0].twice(brief).get_timeout(PATIENCE).unwrap();
     assert!(text.contains("rank 0 is in barrier") && text.contains("from another thread"), "{text}");
+    assert!(text.contains("waited 1 s for rank 1"), "{text}");
     drop((members, group));
     assert_nothing_is_left();
     drop(context);

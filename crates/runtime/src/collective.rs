@@ -23,6 +23,7 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -66,7 +67,8 @@ pub struct Membership {
     group: CollectiveId,
     rank: u32,
     size: u32,
-    timeout: Duration,
+    /// That of the handle by which the member was asked for last, in microseconds.
+    timeout_us: AtomicU64,
     line: Mutex<Line>,
 }
 
@@ -98,7 +100,7 @@ impl Runtime {
     }
 
     /// This process is that member of the group. At once; calls wait until all members are there. A member that has joined
-    /// before is the same.
+    /// before is the same, from now on with this timeout.
     pub fn join_collective(
         &self,
         group: CollectiveId,
@@ -112,12 +114,16 @@ impl Runtime {
                 format!("rank {rank} of {size} members cannot be: 1 to {MEMBERS_MAX} members have ranks from 0 on");
             return Err(Error::from(Trouble::Misuse(text)));
         }
+        let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         let mut known = self.process.memberships.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(member) = known.get(&(group, rank)) {
+            // Nothing else is told by it.
+            member.timeout_us.store(timeout_us, Ordering::Relaxed);
             return Ok(Arc::clone(member));
         }
         let process = Arc::downgrade(&self.process);
-        let member = Membership { process, group, rank, size, timeout, line: Mutex::default() };
+        let member =
+            Membership { process, group, rank, size, timeout_us: AtomicU64::new(timeout_us), line: Mutex::default() };
         let member = Arc::new(member);
         self.process.lock().collectives.join(group, rank, size);
         self.process.tell(&ToNode::JoinCollective { group, rank, size, label });
@@ -135,6 +141,11 @@ impl Membership {
     /// How many members the group has.
     pub fn size(&self) -> u32 {
         self.size
+    }
+
+    /// How long a call waits for a member that is not there.
+    fn timeout(&self) -> Duration {
+        Duration::from_micros(self.timeout_us.load(Ordering::Relaxed))
     }
 
     /// Makes no other call: others that need this member for one hear so.
