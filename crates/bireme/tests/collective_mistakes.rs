@@ -140,6 +140,8 @@ impl Member {
     /// Calls while another thread is in a call: why that is refused, and what became of the other call.
     pub fn twice(&self, group: Group) -> String {
         let member = group.member().unwrap();
+        // Another handle on the same member, whose timeout is its own.
+        let _patient = group.clone().timeout(PATIENCE * 10).member().unwrap();
         let other = member.clone();
         let first = std::thread::spawn(move || other.barrier());
         let deadline = Instant::now() + PATIENCE;

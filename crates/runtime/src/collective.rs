@@ -23,7 +23,6 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -61,20 +60,23 @@ impl Outcome {
     }
 }
 
-/// A member of a group, in its process. Its calls are made in one order, by one thread at a time.
+/// A handle on a member of a group, in its process. The calls of a member are made in one order, by one thread at a time,
+/// whatever handle they are made with.
 pub struct Membership {
     process: Weak<Process>,
     group: CollectiveId,
     rank: u32,
     size: u32,
-    /// That of the handle by which the member was asked for last, in microseconds.
-    timeout_us: AtomicU64,
-    line: Mutex<Line>,
+    timeout: Duration,
+    line: SharedLine,
 }
+
+/// What the handles on one member share.
+type SharedLine = Arc<Mutex<Line>>;
 
 /// The members that live in this process.
 #[derive(Default)]
-pub(crate) struct Memberships(Mutex<BTreeMap<(CollectiveId, u32), Arc<Membership>>>);
+pub(crate) struct Memberships(Mutex<BTreeMap<(CollectiveId, u32), SharedLine>>);
 
 impl Runtime {
     /// The id of a new group, whose members find each other at this process's node.
@@ -100,7 +102,7 @@ impl Runtime {
     }
 
     /// This process is that member of the group. At once; calls wait until all members are there. A member that has joined
-    /// before is the same, from now on with this timeout.
+    /// before is the same; the timeout is that of the calls that are made with this handle.
     pub fn join_collective(
         &self,
         group: CollectiveId,
@@ -114,21 +116,14 @@ impl Runtime {
                 format!("rank {rank} of {size} members cannot be: 1 to {MEMBERS_MAX} members have ranks from 0 on");
             return Err(Error::from(Trouble::Misuse(text)));
         }
-        let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         let mut known = self.process.memberships.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(member) = known.get(&(group, rank)) {
-            // Nothing else is told by it.
-            member.timeout_us.store(timeout_us, Ordering::Relaxed);
-            return Ok(Arc::clone(member));
-        }
-        let process = Arc::downgrade(&self.process);
-        let member =
-            Membership { process, group, rank, size, timeout_us: AtomicU64::new(timeout_us), line: Mutex::default() };
-        let member = Arc::new(member);
-        self.process.lock().collectives.join(group, rank, size);
-        self.process.tell(&ToNode::JoinCollective { group, rank, size, label });
-        known.insert((group, rank), Arc::clone(&member));
-        Ok(member)
+        let line = known.entry((group, rank)).or_insert_with(|| {
+            self.process.lock().collectives.join(group, rank, size);
+            self.process.tell(&ToNode::JoinCollective { group, rank, size, label });
+            Arc::default()
+        });
+        let (process, line) = (Arc::downgrade(&self.process), Arc::clone(line));
+        Ok(Arc::new(Membership { process, group, rank, size, timeout, line }))
     }
 }
 
@@ -143,16 +138,11 @@ impl Membership {
         self.size
     }
 
-    /// How long a call waits for a member that is not there.
-    fn timeout(&self) -> Duration {
-        Duration::from_micros(self.timeout_us.load(Ordering::Relaxed))
-    }
-
     /// Makes no other call: others that need this member for one hear so.
     pub fn leave(&self) {
         let Some(process) = self.process.upgrade().filter(|process| !process.is_over()) else { return };
         let mut known = process.memberships.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_this = |member: &Arc<Membership>| std::ptr::eq(Arc::as_ptr(member), self);
+        let is_this = |line| Arc::ptr_eq(line, &self.line);
         if !known.get(&(self.group, self.rank)).is_some_and(is_this) {
             return;
         }

@@ -173,7 +173,7 @@ impl Membership {
                 (None, None) => None,
             }
         };
-        match process.wait_for(Some(Instant::now() + self.timeout()), &Interest::Anything, formed) {
+        match process.wait_for(Some(Instant::now() + self.timeout), &Interest::Anything, formed) {
             Waited::Got(result) => result,
             Waited::Over => Err(process.over_error()),
             Waited::Interrupted => Err(Error::Interrupted),
@@ -193,7 +193,7 @@ impl Membership {
 
     fn missing(&self, call: &Call, times: u32, missing: Vec<Seat>) -> Trouble {
         let what = format!("{call} of rank {}", self.rank);
-        Trouble::Missing { what, missing, waited_ms: (self.timeout() * times).as_millis() as u64 }
+        Trouble::Missing { what, missing, waited_ms: (self.timeout * times).as_millis() as u64 }
     }
 }
 
@@ -213,7 +213,7 @@ impl Going<'_> {
         mut check: impl FnMut(&mut Inner) -> Option<Result<R, Trouble>>,
     ) -> Result<R, Error> {
         let (group, rank) = (self.membership.group, self.membership.rank);
-        let half = self.membership.timeout() / 2;
+        let half = self.membership.timeout / 2;
         for turn in 1..=PATIENCE_TIMES {
             let deadline = Some(self.begun + half * turn);
             let waited = self.process.wait_for(deadline, &Interest::Anything, |inner| {
@@ -342,7 +342,7 @@ impl Going<'_> {
             let seats: Vec<(NodeId, String)> =
                 member.peers().iter().map(|(process, label)| (process.node, label.clone())).collect();
             let id = stage_id(membership.group, member.life().unwrap_or(0), 0, self.number, call);
-            let patience_us = (membership.timeout() / 2 * PATIENCE_TIMES).as_micros() as u64;
+            let patience_us = (membership.timeout / 2 * PATIENCE_TIMES).as_micros() as u64;
             let is_in_order = filling.is_some();
             stage(call, &Ground { id, rank, order: &order, seats: &seats, input, is_in_order, patience_us })
         })?;

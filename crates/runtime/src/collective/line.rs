@@ -5,7 +5,7 @@
 //! is refused.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bireme_core::collective::{Call, Trouble};
 
@@ -18,6 +18,8 @@ use crate::function::Part;
 pub const WORKS_MAX: usize = 1_024;
 
 struct Standing {
+    /// The handle that it was made with.
+    by: Arc<Membership>,
     call: Call,
     prepared: Prepared,
     work: Arc<Work>,
@@ -88,12 +90,12 @@ impl Membership {
             let text = format!("rank {} has begun {WORKS_MAX} calls that are not over; wait for some", self.rank);
             return Err(Error::from(Trouble::Misuse(text)));
         }
-        line.standing.push_back(Standing { call, prepared, work: Arc::clone(&work) });
+        line.standing.push_back(Standing { by: Arc::clone(self), call, prepared, work: Arc::clone(&work) });
         if !line.working {
             line.working = true;
             drop(line);
-            let this = Arc::clone(self);
-            if let Err(error) = crate::thread::spawn("bireme-collective", move || this.work_off()) {
+            let line = Arc::clone(&self.line);
+            if let Err(error) = crate::thread::spawn("bireme-collective", move || work_off(&line)) {
                 self.lock_line().working = false;
                 return Err(error);
             }
@@ -101,19 +103,23 @@ impl Membership {
         Ok(work)
     }
 
-    fn work_off(&self) {
-        loop {
-            let mut line = self.lock_line();
-            let Some(Standing { call, prepared, work }) = line.standing.pop_front() else {
-                line.working = false;
-                return;
-            };
-            drop(line);
-            work.end(self.process().and_then(|process| self.run(&process, call, prepared)));
-        }
-    }
-
     fn lock_line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.line)
     }
+}
+
+fn work_off(shared: &Mutex<Line>) {
+    loop {
+        let mut line = lock(shared);
+        let Some(Standing { by, call, prepared, work }) = line.standing.pop_front() else {
+            line.working = false;
+            return;
+        };
+        drop(line);
+        work.end(by.process().and_then(|process| by.run(&process, call, prepared)));
+    }
+}
+
+fn lock(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
+    line.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -165,7 +165,7 @@ impl Membership {
         let slot = if sends { from } else { self.size + to };
         let mut spec = StageSpec::new(StageId { id, epoch: 0, slot });
         spec.terms.digest = call.digest();
-        spec.patience_us = self.timeout().as_micros() as u64;
+        spec.patience_us = self.timeout.as_micros() as u64;
         Ok(spec)
     }
 
@@ -192,7 +192,7 @@ impl Membership {
         mut check: impl FnMut(&mut Inner) -> Option<R>,
     ) -> Result<R, Error> {
         let (group, rank) = (self.group, self.rank);
-        let deadline = Some(Instant::now() + self.timeout());
+        let deadline = Some(Instant::now() + self.timeout);
         let waited = process.wait_for(deadline, &Interest::Anything, |inner| match check(inner) {
             Some(got) => Some(Ok(got)),
             None => inner.collectives.member(group, rank)?.failure_with(other).map(Err),
@@ -210,7 +210,7 @@ impl Membership {
                 } else {
                     format!("recv of rank {rank}")
                 };
-                let waited_ms = self.timeout().as_millis() as u64;
+                let waited_ms = self.timeout.as_millis() as u64;
                 Err(Error::from(Trouble::Missing { what, missing: vec![seat], waited_ms }))
             }
         }
