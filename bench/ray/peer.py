@@ -75,9 +75,7 @@ def call(seats, size):
     return paused * 1e6, hot * 1e6
 
 
-def broadcast(seats, size):
-    count = BROADCASTS if len(seats) == NODES else LAB_BROADCASTS
-
+def broadcast(seats, size, count):
     def once(pause):
         value = seats[0].make.remote(size)
         ray.wait([value], fetch_local=False)
@@ -140,7 +138,8 @@ def main():
         ray.init(**found, logging_level="error", log_to_driver=False)
         seats = [Seat.options(resources={f"seat{node}": 0.1}).remote() for node in range(nodes)]
         ray.get([seat.nothing.remote() for seat in seats])
-        print(*{"call": call, "broadcast": broadcast}[what](seats, size), flush=True)
+        took = call(seats, size) if what == "call" else broadcast(seats, size, LAB_BROADCASTS if hosts else BROADCASTS)
+        print(*took, flush=True)
         ray.shutdown()
 
 

@@ -14,7 +14,7 @@ use super::super::cluster::stage::Stage;
 use super::super::python::interpreter::with_ray;
 
 const SCRIPT: &str = include_str!("../../../../../bench/ray/peer.py");
-/// No row of it takes longer; one of sixteen nodes is ready after two minutes.
+/// No row of it takes longer: broadcasts among sixteen nodes take some two and a half minutes with their start.
 const WAIT: Duration = Duration::from_secs(420);
 /// How long its nodes may take to end, and between two looks.
 const ENDING_WAIT: Duration = Duration::from_secs(60);
