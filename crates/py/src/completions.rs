@@ -77,9 +77,9 @@ impl Completions {
     }
 
     /// Puts `number` into the queue when a generator on the loop may yield again, or shall stop.
-    fn watch_room(&self, ticket: &Bound<'_, Ticket>, number: u64) {
+    fn watch_room(&self, py: Python<'_>, ticket: &Bound<'_, Ticket>, number: u64) {
         let waker = Waker::from(Arc::new(Token { number, queue: Arc::clone(&self.queue) }));
-        if ticket.get().has_room_or_wake(&waker) {
+        if ticket.get().has_room_or_wake(py, &waker) {
             self.queue.push(number);
         }
     }

@@ -93,7 +93,9 @@ pub fn travel(handle: &Ref) -> PyResult<Vec<u8>> {
         None => false,
     });
     if !noted {
-        KEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(handle.id(), handle.clone());
+        // Dropping a handle may wait for the node, and then the mutex must be free.
+        let before = KEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(handle.id(), handle.clone());
+        drop(before);
     }
     postcard::to_allocvec(&handle.spec()).map_err(|error| PyValueError::new_err(error.to_string()))
 }

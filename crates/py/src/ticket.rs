@@ -36,8 +36,7 @@ impl Ticket {
     /// Gives the next item to who reads it. True when the generator should pause until there is room.
     fn yield_item(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<bool> {
         let encoded = worker::encode_result(item)?;
-        let duty = self.duty.lock().unwrap_or_else(PoisonError::into_inner);
-        match duty.as_ref().map(|duty| duty.yield_item(encoded)) {
+        match self.with_duty(py, |duty| duty.yield_item(encoded)) {
             Some(Ok(pause)) => Ok(pause),
             Some(Err(failure)) => Err(self.stopped(py, &failure)),
             None => Ok(false),
@@ -46,8 +45,7 @@ impl Ticket {
 
     /// Whether the generator may yield its next item.
     fn may_yield(&self, py: Python<'_>) -> PyResult<bool> {
-        let duty = self.duty.lock().unwrap_or_else(PoisonError::into_inner);
-        match duty.as_ref().map(|duty| duty.may_yield(Waker::noop())) {
+        match self.with_duty(py, |duty| duty.may_yield(Waker::noop())) {
             Some(Ok(may)) => Ok(may),
             Some(Err(failure)) => Err(self.stopped(py, &failure)),
             None => Ok(true),
@@ -62,9 +60,13 @@ impl Ticket {
 
 impl Ticket {
     /// Whether the generator may go on or shall stop; if not, the waker is woken when to look again.
-    pub fn has_room_or_wake(&self, waker: &Waker) -> bool {
-        let duty = self.duty.lock().unwrap_or_else(PoisonError::into_inner);
-        duty.as_ref().is_none_or(|duty| duty.may_yield(waker).unwrap_or(true))
+    pub fn has_room_or_wake(&self, py: Python<'_>, waker: &Waker) -> bool {
+        self.with_duty(py, |duty| duty.may_yield(waker).unwrap_or(true)).unwrap_or(true)
+    }
+
+    /// Uses the call while it has not ended. Its mutex is held during waits, so it is taken outside of the interpreter's lock.
+    fn with_duty<R: Send>(&self, py: Python<'_>, body: impl FnOnce(&Duty) -> R + Send) -> Option<R> {
+        gil::detach(py, || self.duty.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(body))
     }
 
     /// What a generator is told when there is nobody to yield to.
@@ -106,7 +108,7 @@ fn finish_calls(py: Python<'_>, ended: &Bound<'_, PyList>) -> PyResult<()> {
             call.extract::<(Bound<'_, Ticket>, Bound<'_, PyAny>, Option<Bound<'_, PyBaseException>>)>()?;
         let ticket = ticket.get();
         interrupt::forget(ticket.spec.id);
-        let duty = ticket.duty.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let duty = gil::detach(py, || ticket.duty.lock().unwrap_or_else(PoisonError::into_inner).take());
         if let Some(duty) = duty {
             let outcome = outcome(py, &ticket.spec, &duty, &result, raised);
             finished.push((duty, outcome));

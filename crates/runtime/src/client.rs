@@ -23,7 +23,7 @@ use crate::fetched::Fetched;
 use crate::forked::{check_forked, is_forked};
 use crate::function::Encoded;
 use crate::output::OutputLine;
-use crate::process::{self, Interest, Process, Waited};
+use crate::process::{self, Interest, Process, Waited, outside};
 use crate::reference::Ref;
 
 /// Tasks and calls of one process that have not ended; a submit beyond waits for one to end.
@@ -96,7 +96,7 @@ pub enum Target {
 impl Runtime {
     /// Starts the runtime of this program: a node as threads in it, and worker processes.
     pub fn start(config: Config) -> Result<Self, Error> {
-        Ok(Self { process: Driver::start(config)? })
+        Ok(Self { process: outside(|| Driver::start(config))? })
     }
 
     /// The runtime of this program, when it is a driver that has started or a worker.
@@ -108,7 +108,7 @@ impl Runtime {
 
     /// Ends the runtime and all its processes. A second time does nothing, and so does a fork.
     pub fn shutdown(&self) {
-        Driver::shutdown(&self.process);
+        outside(|| Driver::shutdown(&self.process));
     }
 
     /// Submits a task and gives handles of its results, at once.
@@ -499,7 +499,8 @@ impl Runtime {
         if is_forked() {
             return None;
         }
-        self.process.outputs()?.next(timeout)
+        let outputs = self.process.outputs()?;
+        outside(|| outputs.next(timeout))
     }
 
     /// Whether the current task was asked to stop.

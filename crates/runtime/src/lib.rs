@@ -58,7 +58,7 @@ pub use function::{Encoded, Function, Interpreter, Invocation, Part, set_interpr
 pub use groups::NewGroup;
 pub use inventory;
 pub use output::{Output, OutputLine, Stream, Throttle};
-pub use process::{Interruptible, interruptible, set_cancel_hook, set_interrupt_check, wake_executors};
+pub use process::{Interruptible, interruptible, set_cancel_hook, set_interrupt_check, set_wait_scope, wake_executors};
 pub use reduces::NewReduce;
 pub use reference::Ref;
 pub use thread::is_runtime_thread;

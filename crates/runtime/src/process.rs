@@ -9,17 +9,20 @@
 //! An executor that runs a stream of short tasks stays *present* on the doorbell while it runs, so that peers need no
 //! system call to feed it; the pump looks every [`wait::TICK`] whether it still makes progress and takes over when not.
 //!
-//! Files: `drain` reads what came, `act` carries effects out, `wait` blocks, `interrupt` ends waits for a signal, `ask` puts
-//! questions to the node, `executors` keeps the books of the threads that run tasks.
+//! Files: `drain` reads what came, `act` carries effects out, `wait` blocks, `interrupt` ends waits for a signal, `outside` leaves a
+//! front end's lock for them, `ask` puts questions to the node, `executors` keeps the books of the threads that run tasks.
 
 mod act;
 mod ask;
 mod drain;
 mod executors;
 mod interrupt;
+mod outside;
 mod wait;
 
 pub use interrupt::{Interruptible, interruptible, set_cancel_hook, set_interrupt_check, wake_executors};
+pub(crate) use outside::outside;
+pub use outside::set_wait_scope;
 pub(crate) use wait::{Interest, Waited, count_as_running};
 
 use executors::Executors;

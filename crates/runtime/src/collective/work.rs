@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Outcome;
 use crate::error::Error;
+use crate::process::outside;
 
 #[derive(Default)]
 struct State {
@@ -29,6 +30,13 @@ impl Work {
 
     /// Waits until the call is over; none when the time is up before.
     pub fn wait(&self, timeout: Option<Duration>) -> Option<Result<Outcome, Error>> {
+        if let Some(result) = &self.lock().result {
+            return Some(result.clone());
+        }
+        outside(|| self.wait_here(timeout))
+    }
+
+    fn wait_here(&self, timeout: Option<Duration>) -> Option<Result<Outcome, Error>> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut state = self.lock();
         loop {

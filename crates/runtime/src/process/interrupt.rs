@@ -130,14 +130,18 @@ impl Watch {
         self.check.is_some() && NUDGES.load(Ordering::Acquire) != ANSWERED.get()
     }
 
-    /// Asks the check when there is a reason: the sleep brought no news, somebody nudged, or it is time. To be called with
-    /// no lock held.
-    pub(super) fn is_interrupted(&mut self, without_news: bool) -> bool {
-        let Some(check) = self.check else { return false };
-        let asked = *self.asked.get_or_insert_with(Instant::now);
-        if !without_news && !self.is_nudged() && asked.elapsed() < self.slice {
+    /// Whether there is a reason to ask the check: the sleep brought no news, somebody nudged, or it is time.
+    pub(super) fn is_due(&mut self, without_news: bool) -> bool {
+        if self.check.is_none() {
             return false;
         }
+        let asked = *self.asked.get_or_insert_with(Instant::now);
+        without_news || self.is_nudged() || asked.elapsed() >= self.slice
+    }
+
+    /// Asks the check. To be called with no lock held, by a thread that does not lead: the check may take its time.
+    pub(super) fn is_interrupted(&mut self) -> bool {
+        let Some(check) = self.check else { return false };
         ANSWERED.set(NUDGES.load(Ordering::Acquire));
         let answer = check();
         self.asked = Some(Instant::now());

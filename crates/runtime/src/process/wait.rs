@@ -10,7 +10,7 @@ use bireme_core::{owner, worker};
 use bireme_net::{Sleeper, SpinOutcome, SpinPolicy};
 
 use super::interrupt::Watch;
-use super::{Inner, Lead, Process, Waiter, current_seat};
+use super::{Inner, Lead, Process, Waiter, current_seat, outside};
 use crate::clock;
 use crate::error::Error;
 
@@ -84,8 +84,8 @@ impl Process {
         let begun = Instant::now();
         let watch = Watch::begin(interest);
         let _busy = Busy::begin(self);
-        let waited = Wait { process: self, deadline, watch, leading: false, blocked: false, streaming: false }
-            .run(interest, &mut check);
+        let mut wait = Wait { process: self, deadline, watch, leading: false, blocked: false, streaming: false };
+        let waited = outside(|| wait.run(interest, &mut check));
         SPIN.with_borrow_mut(|spin| {
             if let Some(spin) = spin {
                 spin.waited(begun.elapsed());
@@ -165,7 +165,7 @@ impl Wait<'_> {
                 inner.follow(interest);
                 drop(inner);
                 process.asleep(|| self.park());
-                let interrupted = self.watch.is_interrupted(false);
+                let interrupted = self.watch.is_due(false) && self.watch.is_interrupted();
                 inner = process.lock();
                 let me = std::thread::current().id();
                 inner.followers.retain(|thread| thread.id() != me);
@@ -184,10 +184,17 @@ impl Wait<'_> {
             inner.rested_at = inner.progress;
             drop(inner);
             let news = process.spin() || self.sleep();
-            let interrupted = self.watch.is_interrupted(!news);
+            let due = self.watch.is_due(!news);
             inner = process.lock();
-            if interrupted {
-                break Waited::Interrupted;
+            if due {
+                // The check may wait for a lock of the interpreter, and nobody else reads what comes while this thread leads.
+                self.leave_lead(&mut inner);
+                drop(inner);
+                let interrupted = self.watch.is_interrupted();
+                inner = process.lock();
+                if interrupted {
+                    break Waited::Interrupted;
+                }
             }
         };
         self.leave(&mut inner);
@@ -250,7 +257,11 @@ impl Wait<'_> {
             self.process.step_worker(inner, worker::Event::Unblocked { lease });
             self.process.flush(inner);
         }
-        if self.leading {
+        self.leave_lead(inner);
+    }
+
+    fn leave_lead(&mut self, inner: &mut Inner) {
+        if std::mem::take(&mut self.leading) {
             inner.lead = Lead::Pump;
             if let Some(next) = inner.followers.first() {
                 next.unpark();
