@@ -192,7 +192,7 @@ fn without_a_certificate_there_is_one_frame_and_it_is_bounded() {
         String::from_utf8(reason).unwrap()
     };
     under_way(|| {
-        for purpose in [Purpose::Control, Purpose::Heart, Purpose::Bulk { ticket: Ticket([7; 32]) }] {
+        for purpose in [Purpose::Control, Purpose::Heart, Purpose::Bulk { ticket: Ticket([7; 32]), encrypted: true }] {
             let reason = answer(&hello_frame(WIRE_VERSION, purpose));
             assert!(reason.contains("only enrol"), "{reason}");
         }
@@ -239,7 +239,7 @@ fn nobody_comes_in_under_the_number_of_another_or_of_the_dead() {
             (cluster.address, 3, Purpose::Control),
             (cluster.address, 3, Purpose::Heart),
             (door, 1, Purpose::Control),
-            (door, 1, Purpose::Bulk { ticket: Ticket([1; 32]) }),
+            (door, 1, Purpose::Bulk { ticket: Ticket([1; 32]), encrypted: true }),
         ] {
             let reason = refusal(address, &theirs, node, purpose).unwrap_err();
             assert!(reason.contains("another's number"), "{reason}");

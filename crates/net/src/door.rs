@@ -8,7 +8,6 @@
 //! | nothing | the TLS handshake, and an answer to one enrolment frame |
 //! | a token | a certificate ([`enrol`]) |
 //! | a certificate of this cluster | its hello goes to the [`Greeter`], who welcomes or refuses it |
-//! | a ticket, where bulk encryption is off | the same, for bulk streams alone |
 //! | the same user on this machine, and a door that is bound to loopback | the same, without TLS |
 //!
 //! When the door is crowded, the newcomer that has been unknown for longest makes way: an honest greeting takes
@@ -83,8 +82,8 @@ pub struct TlsSecurity {
     pub tls: ServerTls,
     /// Who gives certificates to newcomers: only the node that has the authority.
     pub enrolment: Option<Enrolment>,
-    /// Whether bulk streams may come without TLS, by their ticket alone: for fabrics that are trusted.
-    pub plain_bulk: bool,
+    /// Whether bulk streams are encrypted. If not, they are still authenticated, with keys of the TLS session that they begin with.
+    pub bulk_encryption: bool,
 }
 
 /// Why there is no door.

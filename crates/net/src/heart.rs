@@ -183,7 +183,7 @@ impl Heart {
                 Ok(count) => self.inbox.filled(count),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(LinkEnd::Failed(error)),
+                Err(error) => return Err(LinkEnd::failed(error)),
             }
             while let Some(frame) = self.inbox.next_frame()? {
                 if frame.kind != BEAT {

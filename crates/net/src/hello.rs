@@ -46,6 +46,8 @@ pub enum Purpose {
     Bulk {
         /// The right.
         ticket: Ticket,
+        /// Whether the bytes are encrypted; if not, they are authenticated all the same. Both ends have to want it so.
+        encrypted: bool,
     },
     /// A certificate, for a token or for the certificate that the peer has shown.
     Enrol {
@@ -63,7 +65,9 @@ impl fmt::Debug for Purpose {
         match self {
             Purpose::Control => formatter.write_str("Control"),
             Purpose::Heart => formatter.write_str("Heart"),
-            Purpose::Bulk { ticket } => formatter.debug_struct("Bulk").field("ticket", ticket).finish(),
+            Purpose::Bulk { ticket, encrypted } => {
+                formatter.debug_struct("Bulk").field("ticket", ticket).field("encrypted", encrypted).finish()
+            }
             // The token is a secret and stays out of every log.
             Purpose::Enrol { role, .. } => formatter.debug_struct("Enrol").field("role", role).finish_non_exhaustive(),
         }

@@ -45,8 +45,8 @@ pub enum LinkEnd {
     /// The peer closed it between two frames.
     #[error("the peer closed the connection")]
     Closed,
-    /// It ended inside of a frame or a message.
-    #[error("the connection ended in the middle of a message")]
+    /// It ended inside of a frame or a message, or without the goodbye of a protected wire.
+    #[error("the connection was cut: it ended in the middle of a message, or without the peer's goodbye")]
     Cut,
     /// The system gave it up: a reset, an unreachable host.
     #[error("the connection failed: {0}")]
@@ -64,7 +64,7 @@ pub enum LinkEnd {
 
 impl LinkEnd {
     pub(crate) fn failed(error: io::Error) -> Self {
-        Self::Failed(error)
+        if error.kind() == io::ErrorKind::UnexpectedEof { Self::Cut } else { Self::Failed(error) }
     }
 }
 

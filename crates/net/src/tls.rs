@@ -11,22 +11,17 @@
 //! |---|---|
 //! | `authority`, `credentials` | certificates and keys |
 //! | `client`, `server` | what each side shows and whom it believes |
-//! | `handshake` | the beginning of a connection, by the library |
-//! | `record` | records sealed and opened, by us |
-//! | `wire`, `incoming`, `outgoing`, `parts`, `buffer` | a connection and its two halves |
+//! | `wire`, `buffer` | a connection of the library, and what is between it and its socket |
+//! | `authenticated` | bulk streams without encryption, whose bytes nobody can change all the same |
 //!
 //! The crypto provider is passed by hand everywhere: a process-wide default is a panic when a dependency brings a
 //! second one.
 
+mod authenticated;
 mod authority;
 mod buffer;
 mod client;
 mod credentials;
-mod handshake;
-mod incoming;
-mod outgoing;
-mod parts;
-mod record;
 mod server;
 mod wire;
 
@@ -48,6 +43,7 @@ pub use credentials::Credentials;
 pub use server::ServerTls;
 pub use wire::TlsWire;
 
+pub(crate) use authenticated::Side;
 pub(crate) use credentials::Key;
 pub(crate) use wire::tls_error;
 

@@ -9,7 +9,8 @@
 //!   make the descriptor readable again;
 //! * what `write_vectored` accepted may still be inside: while [`Wire::wants_write`], wait for the descriptor to be
 //!   writable and [`Wire::flush`];
-//! * the end of the stream is a read of zero bytes, said goodbye or not. Frames tell whether something is missing.
+//! * the end of the stream is a read of zero bytes. A protected wire gives it only when the peer has said goodbye; one that
+//!   ends without was cut, which is an error ([`cut`]). A plain one cannot tell the two apart.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -36,16 +37,6 @@ pub trait Wire: Send {
     /// Takes some of the bytes. They may be buffered: see [`Wire::wants_write`].
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// The same for parts of which some are bytes of values (those whose bit is set in `values`): they go in the clear where both ends
-    /// have said so ([`Wire::leave_values_open`]).
-    fn write_with_values(&mut self, slices: &[IoSlice<'_>], _values: u64) -> io::Result<usize> {
-        self.write_vectored(slices)
-    }
-
-    /// From now on, long parts that are bytes of values are not encrypted here, and may come so. Both ends have to say it before either
-    /// writes any.
-    fn leave_values_open(&mut self) {}
-
     /// Pushes out what is buffered; `WouldBlock` when not all of it went.
     fn flush(&mut self) -> io::Result<()>;
 
@@ -61,14 +52,15 @@ pub trait Wire: Send {
     /// How long one blocking system call may wait before it is `WouldBlock`; `None` is for ever.
     fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()>;
 
-    /// Ends both directions; whoever is blocked on the wire wakes.
-    fn shutdown(&self);
+    /// Says goodbye, as far as the peer takes it at once: nothing is written after it, and nothing that comes after it counts. A wire
+    /// that is dropped does this by itself.
+    fn finish(&mut self);
 
     /// Who is at the other end.
     fn peer_addr(&self) -> SocketAddr;
 
-    /// Whether the bytes are encrypted.
-    fn is_encrypted(&self) -> bool;
+    /// Whether the bytes are authenticated, and the wire alone can read them from its descriptor.
+    fn is_protected(&self) -> bool;
 
     /// Lets what comes from now on arrive so much later: for tests and benchmarks of longer links. To be called before
     /// anything else is done with a wire, since it may have another descriptor afterwards.
@@ -83,6 +75,12 @@ pub fn delayed(mut wire: Box<dyn Wire>, delay: Duration) -> io::Result<Box<dyn W
         wire.delay(delay)?;
     }
     Ok(wire)
+}
+
+/// A protected stream that ended without the peer's goodbye: its process died, or somebody on the way cut it.
+pub(crate) fn cut() -> io::Error {
+    let text = "the connection was cut: it ended without the peer's goodbye";
+    io::Error::new(ErrorKind::UnexpectedEof, text)
 }
 
 /// Writes everything and pushes it out, on a wire that blocks.
@@ -140,6 +138,11 @@ impl Socket {
         stream.set_nodelay(true)?;
         let peer = stream.peer_addr()?;
         Ok(Self { stream, peer, patience })
+    }
+
+    /// The same connection, with the same patience.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { stream: self.stream.try_clone()?, peer: self.peer, patience: self.patience })
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
@@ -214,7 +217,7 @@ impl Write for Socket {
     }
 }
 
-/// A wire without encryption: loopback, and object bytes on a fabric that is trusted by name.
+/// A wire without any protection, for loopback.
 #[derive(Debug)]
 pub struct PlainWire {
     socket: Socket,
@@ -281,16 +284,16 @@ impl Wire for PlainWire {
         self.socket.stream.set_write_timeout(write)
     }
 
-    fn shutdown(&self) {
+    fn finish(&mut self) {
         // The peer may have gone already, which is what was wanted.
-        let _ = self.socket.stream.shutdown(Shutdown::Both);
+        let _ = self.socket.stream.shutdown(Shutdown::Write);
     }
 
     fn peer_addr(&self) -> SocketAddr {
         self.socket.peer
     }
 
-    fn is_encrypted(&self) -> bool {
+    fn is_protected(&self) -> bool {
         false
     }
 

@@ -67,7 +67,7 @@ fn a_newcomer_with_a_token_enrols_and_then_comes_in() {
     let security = DialSecurity::Tls(ClientTls::new(&credentials).unwrap());
     let (welcome, mut wire) = dial(door.address(), &security, &hello(Purpose::Heart), Timeouts::default()).unwrap();
     assert_eq!((welcome.cluster, welcome.node), (CLUSTER, 1));
-    assert!(wire.is_encrypted());
+    assert!(wire.is_protected());
     let mut inside = lobby.next();
     assert_eq!(inside.hello, hello(Purpose::Heart));
     assert_eq!(inside.peer, Some(credentials.identity()));
@@ -168,7 +168,7 @@ fn without_a_certificate_one_can_only_enrol_and_only_with_a_token() {
     let (door, lobby) = home.door(Limits::default());
     let pinned = DialSecurity::Tls(ClientTls::pinned(home.fingerprint()).unwrap());
     let ask = |purpose| reason(dial(door.address(), &pinned, &hello(purpose), Timeouts::default()));
-    for purpose in [Purpose::Control, Purpose::Heart, Purpose::Bulk { ticket: Ticket([0; 32]) }] {
+    for purpose in [Purpose::Control, Purpose::Heart, Purpose::Bulk { ticket: Ticket([0; 32]), encrypted: true }] {
         assert!(ask(purpose).contains("without a certificate one can only enrol"));
     }
     let purpose = |token: &str| Purpose::Enrol { token: token.into(), role: Role::Node, public_key: [1; 32] };
@@ -404,24 +404,39 @@ fn another_user_of_this_machine_does_not_come_in_without_a_lock() {
 }
 
 #[test]
-fn bulk_streams_come_without_tls_where_that_is_allowed_and_nothing_else_does() {
+fn bulk_streams_without_encryption_still_show_a_certificate_and_cannot_be_changed() {
     let home = Home::new();
-    let (door, lobby) = home.door_with_plain_bulk();
+    let (door, lobby) = home.door_without_bulk_encryption();
+    let node = home.credentials(Role::Node);
+    let security = DialSecurity::Tls(ClientTls::new(&node).unwrap());
     let mut tickets = Tickets::default();
     let ticket = tickets.issue("object", Instant::now(), DAY).unwrap();
-    let purpose = Purpose::Bulk { ticket };
-    let (_, wire) = dial(door.address(), &DialSecurity::Plain, &hello(purpose.clone()), Timeouts::default()).unwrap();
-    assert!(!wire.is_encrypted());
-    let inside = lobby.next();
-    let Purpose::Bulk { ticket } = inside.hello.purpose else { panic!("{:?}", inside.hello) };
-    assert_eq!((inside.peer, tickets.redeem(&ticket, Instant::now())), (None, Ok("object")));
-    assert!(tickets.redeem(&ticket, Instant::now()).is_err());
-    let text = reason(dial(door.address(), &DialSecurity::Plain, &hello(Purpose::Control), Timeouts::default()));
-    assert!(text.contains("only bulk streams come without TLS"), "{text}");
-    dial_as(door.address(), &home.credentials(Role::Node)).unwrap();
+    let bulk = |encrypted| hello(Purpose::Bulk { ticket, encrypted });
+    let (_, mut wire) = dial(door.address(), &security, &bulk(false), Timeouts::default()).unwrap();
+    let mut inside = lobby.next();
+    assert_eq!((inside.hello, inside.peer), (bulk(false), Some(node.identity())));
+    assert!(wire.is_protected() && inside.wire.is_protected());
+    // Whichever end speaks first.
+    for _ in 0..2 {
+        std::mem::swap(&mut wire, &mut inside.wire);
+        write_all(&mut *wire, &[b"bytes of ", b"an object"]).unwrap();
+        let mut heard = [0; 18];
+        read_exact(&mut *inside.wire, &mut heard).unwrap();
+        assert_eq!(&heard, b"bytes of an object");
+    }
+    // Somebody on the way who adds bytes of its own is found out, and none of them is handed out.
+    rustix::io::write(wire.raw_fd(), &[&4u32.to_le_bytes()[..], b"evil", &[0; 16]].concat()).unwrap();
+    let error = inside.wire.read(&mut [0; 8]).unwrap_err();
+    assert!(error.to_string().contains("did not send"), "{error}");
+    // Both ends have to agree, nothing comes without TLS, and the rest is encrypted as ever.
+    let text = reason(dial(door.address(), &security, &bulk(true), Timeouts::default()));
+    assert!(text.contains("bulk encryption is off here"), "{text}");
+    let plain = dial(door.address(), &DialSecurity::Plain, &bulk(false), Timeouts::default());
+    assert!(matches!(plain, Err(DialError::Closed { .. })));
+    dial_as(door.address(), &node).unwrap();
     let (locked, _lobby) = home.door(Limits::default());
-    let refused = dial(locked.address(), &DialSecurity::Plain, &hello(purpose), Timeouts::default());
-    assert!(matches!(refused, Err(DialError::Closed { .. })));
+    let text = reason(dial(locked.address(), &security, &bulk(false), Timeouts::default()));
+    assert!(text.contains("bulk encryption is on here"), "{text}");
 }
 
 #[test]

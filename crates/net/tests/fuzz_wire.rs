@@ -35,7 +35,7 @@ fn greeting(draw: &mut Draw) -> (FrameKind, Vec<u8>) {
     let purpose = match draw.below(4) {
         0 => Purpose::Control,
         1 => Purpose::Heart,
-        2 => Purpose::Bulk { ticket: Ticket(array(draw)) },
+        2 => Purpose::Bulk { ticket: Ticket(array(draw)), encrypted: draw.below(2) == 0 },
         _ => Purpose::Enrol { token: text(draw), role, public_key: array(draw) },
     };
     let node = draw.number() as u32;

@@ -9,6 +9,7 @@ use super::host::HeldFile;
 use super::low_water::LowWater;
 use super::neighbour::Neighbour;
 use crate::wire::Wire;
+use rustix::io::Errno;
 
 /// How often a wait looks whether it should end.
 const SLICE: Duration = Duration::from_millis(100);
@@ -129,7 +130,7 @@ impl Line {
 
     /// Has the next reads wait for so many bytes, where a wire does not keep some of them itself.
     fn wait_for_bytes(&mut self, bytes: u64) -> Result<(), Break> {
-        if self.wire.is_encrypted() || self.wire.has_buffered() {
+        if self.wire.is_protected() || self.wire.has_buffered() {
             return Ok(());
         }
         self.low_water.set(self.wire.raw_fd(), bytes).map_err(|error| Break::failed(&error))
@@ -150,7 +151,7 @@ impl Line {
         let mut ahead = [0; HEADER_BYTES];
         let silence = self.options.silence;
         let got = self.attempt(stop, silence, "the rest of a block", |wire| {
-            if wire.is_encrypted() || wire.has_buffered() || (into.len() as u64) < left {
+            if wire.is_protected() || wire.has_buffered() || (into.len() as u64) < left {
                 return wire.read(into);
             }
             Ok(rustix::io::readv(wire.raw_fd(), &mut [IoSliceMut::new(into), IoSliceMut::new(&mut ahead)])?)
@@ -191,17 +192,14 @@ impl Line {
 
     /// Says no more, and waits until the peer has closed the connection, however long that takes.
     pub(super) fn await_close(&mut self) {
-        // Where it fails the peer has gone, or hears nothing until it loses patience itself.
-        let _ = rustix::net::shutdown(self.wire.raw_fd(), rustix::net::Shutdown::Write);
+        self.wire.finish();
         let mut bytes = [0; 256];
         loop {
-            match self.wire.read(&mut bytes) {
+            // What still comes does not count, so it is not decrypted either.
+            match rustix::io::read(self.wire.raw_fd(), &mut bytes) {
                 Ok(0) => return,
-                Ok(_) => {}
-                Err(error) => match error.kind() {
-                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {}
-                    _ => return,
-                },
+                Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(_) => return,
             }
         }
     }

@@ -144,7 +144,7 @@ fn go() -> impl Fn() -> bool {
     || false
 }
 
-/// A wire that breaks, or damages a byte, after so many bytes were read from it. It calls itself encrypted, so that no
+/// A wire that breaks, or damages a byte, after so many bytes were read from it. It calls itself protected, so that no
 /// byte goes past it.
 struct Faulty {
     wire: PlainWire,
@@ -168,7 +168,7 @@ impl Wire for Faulty {
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.wire.write_vectored(slices)
     }
-    fn is_encrypted(&self) -> bool {
+    fn is_protected(&self) -> bool {
         true
     }
     fn raw_fd(&self) -> BorrowedFd<'_> {
@@ -189,8 +189,8 @@ impl Wire for Faulty {
     fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
         self.wire.set_timeouts(read, write)
     }
-    fn shutdown(&self) {
-        self.wire.shutdown();
+    fn finish(&mut self) {
+        self.wire.finish();
     }
     fn peer_addr(&self) -> SocketAddr {
         self.wire.peer_addr()

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::refusals::Refusals;
 use super::slots::Slot;
 use crate::frame::{FrameKind, write_frame};
-use crate::hello::{Greeting, Hello, Welcome, encode_reason};
-use crate::tls::{PeerIdentity, TlsWire};
+use crate::hello::{Greeting, Hello, Purpose, Welcome, encode_reason};
+use crate::tls::{PeerIdentity, Side, TlsWire};
 use crate::wire::{PlainWire, Wire};
 
 /// A wire that still has to be trusted.
@@ -32,10 +32,14 @@ impl Line {
         }
     }
 
-    /// The wire without the bounds of a newcomer.
-    pub(super) fn trust(self) -> io::Result<Box<dyn Wire>> {
+    /// The wire without the bounds of a newcomer, which has said what it is for.
+    pub(super) fn trust(self, purpose: &Purpose, side: Side) -> io::Result<Box<dyn Wire>> {
         match self {
             Line::Plain(mut wire) => wire.trust().map(|()| Box::new(wire) as Box<dyn Wire>),
+            Line::Tls(wire) if matches!(purpose, Purpose::Bulk { encrypted: false, .. }) => {
+                let mut wire = wire.without_encryption(side)?;
+                wire.trust().map(|()| Box::new(wire) as Box<dyn Wire>)
+            }
             Line::Tls(mut wire) => wire.trust().map(|()| wire as Box<dyn Wire>),
         }
     }
@@ -81,7 +85,7 @@ impl Arrival {
         let body = welcome.encode().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let (mut line, _slot) = self.pending.take().expect("an arrival is answered once, and this consumes it");
         write_frame(line.wire(), Welcome::KIND, &body)?;
-        line.trust()
+        line.trust(&self.hello.purpose, Side::Door)
     }
 
     /// Says no, in words that the people at the other end read.

@@ -10,7 +10,7 @@ use super::arrival::Line;
 use super::neighbour;
 use crate::frame::{FrameError, FrameKind, ReadError, read_frame, write_frame};
 use crate::hello::{Enrolled, Greeting, HELLO_BYTES_MAX, Hello, HelloError, Purpose, Welcome, decode_reason};
-use crate::tls::{ClientTls, Credentials, Fingerprint, Key, Role, SecurityError, TlsWire, explain, tls_error};
+use crate::tls::{ClientTls, Credentials, Fingerprint, Key, Role, SecurityError, Side, TlsWire, explain, tls_error};
 use crate::token::Token;
 use crate::wire::{Patience, PlainWire, Socket, Wire};
 
@@ -20,7 +20,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// How a dialler protects itself.
 #[derive(Debug, Clone)]
 pub enum DialSecurity {
-    /// Not at all: for addresses of this machine, and for bulk streams on a fabric that is trusted by name.
+    /// Not at all: for addresses of this machine alone.
     Plain,
     /// TLS.
     Tls(ClientTls),
@@ -140,8 +140,7 @@ pub fn dial(
     hello: &Hello,
     timeouts: Timeouts,
 ) -> Result<(Welcome, Box<dyn Wire>), DialError> {
-    let trusted = address.ip().is_loopback() || matches!(hello.purpose, Purpose::Bulk { .. });
-    if matches!(security, DialSecurity::Plain) && !trusted {
+    if matches!(security, DialSecurity::Plain) && !address.ip().is_loopback() {
         return Err(DialError::NotLoopback { address });
     }
     let mut line = connect(address, security, timeouts)?;
@@ -150,7 +149,7 @@ pub fn dial(
         let reason = format!("it belongs to cluster {:032x}, not to {:032x}", welcome.cluster, hello.cluster);
         return Err(DialError::NoNode { address, reason });
     }
-    let wire = line.trust().map_err(|error| DialError::of_wire(address, error))?;
+    let wire = line.trust(&hello.purpose, Side::Dialler).map_err(|error| DialError::of_wire(address, error))?;
     // A bulk stream has its right from a control link, whoever is at the other end.
     if matches!(security, DialSecurity::Plain) && !matches!(hello.purpose, Purpose::Bulk { .. }) {
         let ours = rustix::net::getsockname(wire.raw_fd()).ok().and_then(|name| SocketAddr::try_from(name).ok());

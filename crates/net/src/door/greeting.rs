@@ -81,7 +81,6 @@ fn open_line(shared: &Shared, stream: TcpStream, address: SocketAddr) -> Result<
             let wire = TlsWire::accept(socket, &first, &security.tls).map_err(failed)?;
             Ok(Line::Tls(Box::new(wire)))
         }
-        Security::Tls(security) if security.plain_bulk => Ok(Line::Plain(PlainWire::over(socket, first.to_vec()))),
         Security::Tls(_) => {
             Err("the peer does not speak TLS, and this door does: it is no node of this cluster".into())
         }
@@ -110,10 +109,14 @@ fn may(shared: &Shared, hello: &Hello, line: &Line) -> Result<(), String> {
         (Security::Tls(_), Line::Tls(wire)) if wire.identity().is_none() && !enrols => {
             return Err("without a certificate one can only enrol: get a token with `bireme token create`".into());
         }
-        (Security::Tls(_), Line::Plain(_)) if !matches!(hello.purpose, Purpose::Bulk { .. }) => {
-            return Err("only bulk streams come without TLS here".into());
+        (Security::Tls(security), _) => {
+            if let Purpose::Bulk { encrypted, .. } = hello.purpose
+                && encrypted != security.bulk_encryption
+            {
+                let name = if security.bulk_encryption { "on" } else { "off" };
+                return Err(format!("bulk encryption is {name} here: start all nodes with --bulk-encryption {name}"));
+            }
         }
-        (Security::Tls(_), _) => {}
     }
     if hello.cluster != 0 && hello.cluster != shared.cluster {
         let (theirs, ours) = (hello.cluster, shared.cluster);

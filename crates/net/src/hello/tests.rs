@@ -6,7 +6,7 @@ fn purposes() -> [Purpose; 4] {
     [
         Purpose::Control,
         Purpose::Heart,
-        Purpose::Bulk { ticket: Ticket([9; TICKET_BYTES]) },
+        Purpose::Bulk { ticket: Ticket([9; TICKET_BYTES]), encrypted: true },
         Purpose::Enrol { token: "bireme-secret".into(), role: Role::Client, public_key: [3; PUBLIC_KEY_BYTES] },
     ]
 }

@@ -44,8 +44,8 @@ impl Connection {
     /// Takes over a wire; the beginning goes out with the first write.
     pub(super) fn begin(wire: Box<dyn Wire>, beginning: Beginning) -> Result<Self, LinkEnd> {
         wire.set_nonblocking(true).map_err(LinkEnd::failed)?;
-        // What is encrypted is authenticated too. Values that are left in the clear are as well off as objects are.
-        let has_crc = !wire.is_encrypted();
+        // A tag finds more than a crc does.
+        let has_crc = !wire.is_protected();
         let mut outbox = Outbox::new(has_crc);
         let body = beginning.to_bytes();
         outbox.copy(&[&outbox.header(Kind::Beginning, &[&body]), &body]);
@@ -92,7 +92,7 @@ impl Connection {
                 }
             }
             let Self { outbox, wire, .. } = self;
-            match outbox.with_slices(sessions, |slices, values| wire.write_with_values(slices, values)) {
+            match outbox.with_slices(sessions, |slices| wire.write_vectored(slices)) {
                 Ok(0) => return Err(LinkEnd::Failed(ErrorKind::WriteZero.into())),
                 Ok(written) => {
                     self.outbox.written(written);
@@ -137,7 +137,7 @@ impl Connection {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(LinkEnd::Failed(error)),
+                Err(error) => return Err(LinkEnd::failed(error)),
             }
         }
         Ok(true)

@@ -16,8 +16,8 @@ use crate::frame::{HEADER_BYTES, Header};
 
 /// Bytes of a batch, more or less: the last frame may go over it.
 const BATCH_BYTES: usize = 256 << 10;
-/// Slices of one write: as many as a word has bits.
-const SLICES_MAX: usize = u64::BITS as usize;
+/// Slices of one write.
+const SLICES_MAX: usize = 64;
 /// Of these, a frame needs so many: its header, and up to four pieces of a message.
 const SLICES_PER_FRAME: usize = 5;
 /// Bodies up to this are copied.
@@ -26,8 +26,8 @@ const COPIED_BYTES_MAX: usize = 4 << 10;
 enum Segment {
     /// The next bytes of `staged`.
     Staged(usize),
-    /// Bytes of a message that the session keeps, which are bytes of a value or not.
-    Kept { track: Track, sequence: u64, from: usize, to: usize, is_value: bool },
+    /// Bytes of a message that the session keeps.
+    Kept { track: Track, sequence: u64, from: usize, to: usize },
 }
 
 impl Segment {
@@ -142,15 +142,13 @@ impl Outbox {
             return self.copy(&[&header, &stamped, before, value, behind, own]);
         }
         self.copy(&[&header, &stamped]);
-        for (place, (bytes, is_value)) in
-            places.into_iter().zip([(before, false), (value, true), (behind, false), (own, false)])
-        {
+        for (place, bytes) in places.into_iter().zip([before, value, behind, own]) {
             if bytes.len() <= COPIED_BYTES_MAX {
                 self.copy(&[bytes]);
             } else {
                 self.queued += bytes.len();
                 let (from, to) = (place.start, place.end);
-                self.segments.push_back(Segment::Kept { track, sequence: stamp.sequence, from, to, is_value });
+                self.segments.push_back(Segment::Kept { track, sequence: stamp.sequence, from, to });
             }
         }
     }
@@ -175,15 +173,11 @@ impl Outbox {
         }
     }
 
-    /// Calls `write` with the unwritten bytes of the batch, and a bit for each slice that is bytes of a value.
+    /// Calls `write` with the unwritten bytes of the batch.
     #[inline]
-    pub(super) fn with_slices<T>(
-        &self,
-        sessions: &[Session; TRACKS],
-        write: impl FnOnce(&[IoSlice<'_>], u64) -> T,
-    ) -> T {
+    pub(super) fn with_slices<T>(&self, sessions: &[Session; TRACKS], write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let (mut count, mut values) = (0, 0);
+        let mut count = 0;
         let mut staged = self.staged_from;
         for (slot, segment) in slices.iter_mut().zip(&self.segments) {
             let bytes = match segment {
@@ -191,8 +185,7 @@ impl Outbox {
                     staged += len;
                     Some(&self.staged[staged - len..staged])
                 }
-                Segment::Kept { track, sequence, from, to, is_value } => {
-                    values |= u64::from(*is_value) << count;
+                Segment::Kept { track, sequence, from, to } => {
                     sessions[track.index()].message(*sequence).map(|message| message.within_piece(*from..*to))
                 }
             };
@@ -201,7 +194,7 @@ impl Outbox {
             *slot = IoSlice::new(bytes);
             count += 1;
         }
-        write(&slices[..count], values)
+        write(&slices[..count])
     }
 
     /// So many bytes were written.

@@ -22,10 +22,6 @@ impl Buffer {
         &self.bytes[self.start..self.end]
     }
 
-    pub(super) fn waiting_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..self.end]
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.start == self.end
     }
@@ -48,12 +44,10 @@ impl Buffer {
         self.end += count;
     }
 
-    /// Puts bytes between the first `at` that wait and the others. There has to be room.
-    pub(super) fn insert(&mut self, at: usize, bytes: &[u8]) {
-        let at = self.start + at;
-        self.bytes.copy_within(at..self.end, at + bytes.len());
-        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
-        self.end += bytes.len();
+    /// Adds bytes. There has to be room.
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        self.room()[..bytes.len()].copy_from_slice(bytes);
+        self.filled(bytes.len());
     }
 
     /// One read, behind what waits, which moves to the front for it. Zero is the end of the stream, or of the room.

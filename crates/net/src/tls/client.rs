@@ -47,8 +47,6 @@ impl ClientTls {
         config.resumption = Resumption::disabled();
         // The name is the same for all nodes and would tell a listener what this is.
         config.enable_sni = false;
-        // For `record`, which seals and opens what comes after the handshake.
-        config.enable_secret_extraction = true;
         Self { config: Arc::new(config), server: None }
     }
 

@@ -49,7 +49,5 @@ fn config_of(credentials: &Credentials) -> Result<Arc<ServerConfig>, SecurityErr
     // Connections live long: resuming would keep secrets in memory to save a millisecond.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    // For `record`, which seals and opens what comes after the handshake.
-    config.enable_secret_extraction = true;
     Ok(Arc::new(config))
 }

@@ -1,7 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
+mod authenticated;
+mod forged;
 mod handshakes;
-mod open;
 mod records;
 
 use std::fs;
@@ -242,9 +243,33 @@ fn a_peer_that_does_not_read_is_felt_and_nothing_is_lost() {
 }
 
 #[test]
-fn the_end_is_a_read_of_nothing() {
-    let (near, mut far, _folder) = wires();
-    near.shutdown();
-    assert_eq!(far.read(&mut [0; 8]).unwrap(), 0);
-    assert_eq!(far.read(&mut [0; 8]).unwrap(), 0);
+fn the_end_is_the_goodbye_of_a_peer_that_has_finished_or_was_dropped() {
+    for is_dropped in [false, true] {
+        let (mut near, mut far, _folder) = wires();
+        write_all(&mut near, &[b"last words"]).unwrap();
+        if is_dropped {
+            drop(near)
+        } else {
+            near.finish()
+        }
+        let mut heard = [0; 10];
+        read_exact(&mut far, &mut heard).unwrap();
+        assert_eq!(&heard, b"last words");
+        assert_eq!(far.read(&mut [0; 8]).unwrap(), 0);
+        assert_eq!(far.read(&mut [0; 8]).unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_stream_that_is_cut_between_two_records_has_not_ended() {
+    let (mut near, mut far, _folder) = wires();
+    write_all(&mut near, &[&[1; 40_000]]).unwrap();
+    // As somebody on the way would: the bytes that went are whole, and no more come.
+    rustix::net::shutdown(near.raw_fd(), rustix::net::Shutdown::Write).unwrap();
+    read_exact(&mut far, &mut vec![0; 40_000]).unwrap();
+    for _ in 0..2 {
+        let error = far.read(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+        assert!(error.to_string().contains("without the peer's goodbye"), "{error}");
+    }
 }

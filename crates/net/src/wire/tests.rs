@@ -29,7 +29,7 @@ fn parts_are_written_in_order_empty_ones_too() {
     let mut wire = PlainWire::new(near).unwrap();
     write_all(&mut wire, &[b"", b"head", b"", b"body", b""]).unwrap();
     write_all(&mut wire, &[]).unwrap();
-    wire.shutdown();
+    wire.finish();
     let mut text = String::new();
     far.read_to_string(&mut text).unwrap();
     assert_eq!(text, "headbody");

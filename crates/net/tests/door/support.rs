@@ -173,20 +173,20 @@ impl Home {
 
     pub fn door(&self, limits: Limits) -> (Door, Lobby) {
         let enrolment = Enrolment { authority: self.authority(), book: self.book(), life: CERTIFICATE_LIFE };
-        self.open(limits, Some(enrolment), false)
+        self.open(limits, Some(enrolment), true)
     }
 
     pub fn door_without_enrolment(&self) -> (Door, Lobby) {
-        self.open(Limits::default(), None, false)
-    }
-
-    pub fn door_with_plain_bulk(&self) -> (Door, Lobby) {
         self.open(Limits::default(), None, true)
     }
 
-    fn open(&self, limits: Limits, enrolment: Option<Enrolment>, plain_bulk: bool) -> (Door, Lobby) {
+    pub fn door_without_bulk_encryption(&self) -> (Door, Lobby) {
+        self.open(Limits::default(), None, false)
+    }
+
+    fn open(&self, limits: Limits, enrolment: Option<Enrolment>, bulk_encryption: bool) -> (Door, Lobby) {
         let tls = ServerTls::new(&self.credentials(Role::Node)).unwrap();
-        let security = Security::Tls(Box::new(TlsSecurity { tls, enrolment, plain_bulk }));
+        let security = Security::Tls(Box::new(TlsSecurity { tls, enrolment, bulk_encryption }));
         let (greeter, lobby) = Lobby::new();
         (Door::open(LOOPBACK, CLUSTER, security, limits, greeter).unwrap(), lobby)
     }

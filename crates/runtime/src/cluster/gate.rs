@@ -197,8 +197,6 @@ impl Porter {
         let identity = arrival.peer.map_or(0, |peer| peer.uid);
         match arrival.hello.purpose {
             Purpose::Heart if node == NodeId::ALONE => {}
-            // Where bulk streams are not encrypted, their ticket says enough.
-            Purpose::Bulk { .. } if arrival.peer.is_none() => {}
             _ => register.check(node, identity)?,
         }
         register.visit(identity)
@@ -233,7 +231,7 @@ impl Greeter for Porter {
         match purpose {
             Purpose::Control => gate.push(Arrived::Control { node, wire, visit }),
             Purpose::Heart => hearts::attend(gate, node, peer, wire, visit),
-            Purpose::Bulk { ticket } => gate.push(Arrived::Bulk { node, ticket, wire, visit }),
+            Purpose::Bulk { ticket, .. } => gate.push(Arrived::Bulk { node, ticket, wire, visit }),
             // The door itself enrols.
             Purpose::Enrol { .. } => {}
         }

@@ -87,17 +87,12 @@ impl Dialer {
         delayed(wire, self.0.link_delay).map_err(|error| format!("the link to {address} cannot be delayed: {error}"))
     }
 
-    /// For everything but bytes of objects. Only the node with this number in its certificate is believed; with 0 any
+    /// Only the node with this number in its certificate is believed; with 0 any
     /// node of the cluster.
     pub(crate) fn to(&self, identity: u128) -> DialSecurity {
         let Some(tls) = &self.0.tls else { return DialSecurity::Plain };
         let tls = tls.read().unwrap_or_else(PoisonError::into_inner);
         DialSecurity::Tls(if identity == 0 { tls.clone() } else { tls.only(identity) })
-    }
-
-    /// For bytes of objects.
-    pub(crate) fn bulk(&self, identity: u128) -> DialSecurity {
-        if self.0.bulk_encryption { self.to(identity) } else { DialSecurity::Plain }
     }
 
     /// What the head and its members have to agree on; none without TLS.
@@ -179,8 +174,8 @@ impl Lock {
     pub(super) fn door(&mut self) -> Result<Security, LockError> {
         let Some(keys) = &self.keys else { return Ok(Security::Loopback) };
         let (tls, enrolment) = (ServerTls::new(&keys.credentials)?, self.enrolment.take());
-        let plain_bulk = self.dialer.bulk_encryption() == Some(false);
-        Ok(Security::Tls(Box::new(TlsSecurity { tls, enrolment, plain_bulk })))
+        let bulk_encryption = self.dialer.bulk_encryption() != Some(false);
+        Ok(Security::Tls(Box::new(TlsSecurity { tls, enrolment, bulk_encryption })))
     }
 }
 

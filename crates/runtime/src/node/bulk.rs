@@ -120,8 +120,12 @@ impl Bulk {
         then: impl FnOnce(Result<Box<dyn Wire>, String>) + Send + 'static,
     ) {
         let Some(address) = peers.address(node) else { return then(Err("it cannot be reached".to_owned())) };
-        let (dialer, security) = (self.dial.clone(), self.dial.bulk(peers.identity(node)));
-        let hello = Hello::new(self.cluster, self.me.0, Purpose::Bulk { ticket });
+        let (dialer, security) = (self.dial.clone(), self.dial.to(peers.identity(node)));
+        let hello = Hello::new(
+            self.cluster,
+            self.me.0,
+            Purpose::Bulk { ticket, encrypted: self.dial.bulk_encryption() != Some(false) },
+        );
         let dialled = move || then(dialer.link(address, &security, &hello));
         // Without a thread nobody answers, and who waits says so when its time is up.
         let _ = crate::thread::spawn("bireme-dial", dialled);

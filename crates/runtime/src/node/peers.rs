@@ -218,11 +218,7 @@ impl Peers {
         }
     }
 
-    fn attach(&mut self, node: NodeId, mut wire: Box<dyn Wire>, ours: bool) {
-        if self.dial.bulk_encryption() == Some(false) {
-            // All nodes of a cluster agree on it, or they could not have joined.
-            wire.leave_values_open();
-        }
+    fn attach(&mut self, node: NodeId, wire: Box<dyn Wire>, ours: bool) {
         let peer = self.peers.entry(node).or_insert_with(|| new_peer(self.me, node));
         (peer.ours, peer.redial_at, peer.waits_for_room) = (ours, None, false);
         let attached = peer.link.attach(wire).is_ok();

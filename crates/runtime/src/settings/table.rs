@@ -127,7 +127,7 @@ pub const SETTINGS: &[Setting] = &[
     setting("rejoin_time", Kind::Duration, Default::Fixed("1m"), "BIREME_REJOIN_TIME", "rejoin-time",
         "How long a node that lost its cluster tries to join it again before it ends"),
     setting("bulk_encryption", Kind::Switch, Default::Fixed("on"), "BIREME_BULK_ENCRYPTION", "bulk-encryption",
-        "Whether bytes of objects and of long values are encrypted between machines"),
+        "Whether bytes of objects are encrypted between machines; they are authenticated in any case"),
     setting("local_copies", Kind::Switch, Default::Fixed("on"), "BIREME_LOCAL_COPIES", "local-copies",
         "Whether nodes of one user on one machine read objects in each other's memory"),
     setting("link_delay", Kind::Delay, Default::Fixed("0ms"), "BIREME_LINK_DELAY", "link-delay",

@@ -60,16 +60,16 @@ impl Wire for Cutting {
         self.inner.set_timeouts(read, write)
     }
 
-    fn shutdown(&self) {
-        self.inner.shutdown();
+    fn finish(&mut self) {
+        self.inner.finish();
     }
 
     fn peer_addr(&self) -> SocketAddr {
         self.inner.peer_addr()
     }
 
-    fn is_encrypted(&self) -> bool {
-        self.inner.is_encrypted()
+    fn is_protected(&self) -> bool {
+        self.inner.is_protected()
     }
 }
 
@@ -149,13 +149,13 @@ impl Wire for MemoryWire {
         Ok(())
     }
 
-    fn shutdown(&self) {}
+    fn finish(&mut self) {}
 
     fn peer_addr(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], 1))
     }
 
-    fn is_encrypted(&self) -> bool {
+    fn is_protected(&self) -> bool {
         false
     }
 }

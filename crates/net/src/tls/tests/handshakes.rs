@@ -3,11 +3,10 @@
 use std::io::{self, Read, Write};
 
 use proptest::prelude::*;
-use rustls::client::UnbufferedClientConnection;
-use rustls::server::UnbufferedServerConnection;
+use rustls::{ClientConnection, ServerConnection};
 
 use super::super::buffer::Buffer;
-use super::super::handshake::{Established, Handshake};
+use super::super::wire::{RECEIVED_BYTES, shake};
 use super::*;
 
 /// A peer that has said all that it will say, and listens.
@@ -54,14 +53,14 @@ impl Sides {
         Self { client, server, _folder: folder }
     }
 
-    fn dial(&self, script: &mut Script) -> io::Result<Established> {
-        let connection = UnbufferedClientConnection::new(self.client.config(), self.client.server_name()).unwrap();
-        Handshake::new(connection, script, &mut Buffer::new(80 << 10)).shake()
+    fn dial(&self, script: &mut Script) -> io::Result<usize> {
+        let connection = ClientConnection::new(self.client.config(), self.client.server_name()).unwrap();
+        shake(&mut connection.into(), script, &mut Buffer::new(RECEIVED_BYTES))
     }
 
-    fn answer(&self, script: &mut Script) -> io::Result<Established> {
-        let connection = UnbufferedServerConnection::new(self.server.config()).unwrap();
-        Handshake::new(connection, script, &mut Buffer::new(80 << 10)).shake()
+    fn answer(&self, script: &mut Script) -> io::Result<usize> {
+        let connection = ServerConnection::new(self.server.config()).unwrap();
+        shake(&mut connection.into(), script, &mut Buffer::new(RECEIVED_BYTES))
     }
 }
 

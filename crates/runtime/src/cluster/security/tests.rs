@@ -80,14 +80,13 @@ fn a_renewed_certificate_is_of_the_same_node_and_is_saved() {
 }
 
 #[test]
-fn bulk_streams_are_plain_only_where_encryption_is_off_by_name() {
+fn nothing_is_dialled_without_tls_where_bulk_encryption_is_off_by_name() {
     let folder = Folder::new("bulk");
     let mut head = choice(&folder, None, "10.0.0.1:7");
-    let locked = Lock::prepare(&head).unwrap().dialer;
-    assert!(matches!(locked.bulk(0), DialSecurity::Tls(_)));
+    assert_eq!(Lock::prepare(&head).unwrap().dialer.bulk_encryption(), Some(true));
     let SecurityChoice::Tls(tls) = &mut head.security else { panic!("it was made with TLS") };
     tls.bulk_encryption = false;
     let trusting = Lock::prepare(&head).unwrap().dialer;
-    assert!(matches!(trusting.bulk(0), DialSecurity::Plain));
-    assert!(matches!(trusting.to(0), DialSecurity::Tls(_)), "nothing else is");
+    assert_eq!(trusting.bulk_encryption(), Some(false));
+    assert!(matches!(trusting.to(0), DialSecurity::Tls(_)));
 }
