@@ -8,7 +8,7 @@
 //! | nothing | the TLS handshake, and an answer to one enrolment frame |
 //! | a token | a certificate ([`enrol`]) |
 //! | a certificate of this cluster | its hello goes to the [`Greeter`], who welcomes or refuses it |
-//! | the same user on this machine, and a door that is bound to loopback | the same, without TLS |
+//! | the key of this door's user, on this machine, and a door that is bound to loopback | the same, without TLS |
 //!
 //! When the door is crowded, the newcomer that has been unknown for longest makes way: an honest greeting takes
 //! milliseconds. One address has only a part of the places, so that others still get in. Nothing that a newcomer sends
@@ -18,7 +18,7 @@ mod arrival;
 mod dial;
 mod enrolment;
 mod greeting;
-mod neighbour;
+mod loopback;
 mod refusals;
 mod slots;
 mod tickets;
@@ -38,6 +38,7 @@ use crate::tls::{PeerIdentity, ServerTls};
 pub use arrival::Arrival;
 pub use dial::{DialError, DialSecurity, Timeouts, dial, enrol, renew};
 pub use enrolment::Enrolment;
+pub use loopback::LoopbackKey;
 pub use refusals::Refusal;
 pub use tickets::{TICKETS_MAX, TicketError, Tickets};
 
@@ -70,8 +71,8 @@ impl Default for Limits {
 
 /// What protects the door.
 pub enum Security {
-    /// Nothing but its address: plain TCP, for an address of this machine alone.
-    Loopback,
+    /// Plain TCP, for an address of this machine alone and for peers that prove that they know the user's key.
+    Loopback(LoopbackKey),
     /// TLS with certificates on both sides.
     Tls(Box<TlsSecurity>),
 }
@@ -171,7 +172,7 @@ impl Door {
         limits: Limits,
         greeter: Arc<dyn Greeter>,
     ) -> Result<Self, DoorError> {
-        if matches!(security, Security::Loopback) && !address.ip().is_loopback() {
+        if matches!(security, Security::Loopback(_)) && !address.ip().is_loopback() {
             return Err(DoorError::NotLoopback { address });
         }
         let failed = |source| DoorError::Listen { address, source };
@@ -203,7 +204,7 @@ impl Door {
     /// The lock, to renew its certificate; none on loopback.
     pub fn tls(&self) -> Option<&ServerTls> {
         match &self.shared.security {
-            Security::Loopback => None,
+            Security::Loopback(_) => None,
             Security::Tls(security) => Some(&security.tls),
         }
     }

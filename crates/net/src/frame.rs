@@ -46,6 +46,10 @@ impl FrameKind {
     pub const REFUSED: FrameKind = FrameKind(3);
     /// The answer to an enrolment: a certificate.
     pub const ENROLLED: FrameKind = FrameKind(4);
+    /// The first frame on a loopback connection: prove that you belong to the user who asks.
+    pub const CHALLENGE: FrameKind = FrameKind(5);
+    /// The answer to a challenge, and the answer to that.
+    pub const PROOF: FrameKind = FrameKind(6);
     /// Kinds from here on mean what the users of a link say.
     pub const FIRST_FREE: u16 = 16;
 }

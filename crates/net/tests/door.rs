@@ -12,9 +12,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use bireme_net::door::{
-    DialError, DialSecurity, Door, DoorError, Limits, Security, Tickets, Timeouts, dial, enrol, renew,
+    DialError, DialSecurity, Door, DoorError, Limits, LoopbackKey, Security, Tickets, Timeouts, dial, enrol, renew,
 };
-use bireme_net::frame::{FrameKind, Header, WIRE_VERSION};
+use bireme_net::frame::{FrameKind, HEADER_BYTES, Header, WIRE_VERSION};
 use bireme_net::hello::{Greeting, Hello, Purpose, Ticket};
 use bireme_net::tls::{CERTIFICATE_LIFE, ClientTls, Credentials, PeerIdentity, Role};
 use bireme_net::token::{Token, TokenTerms};
@@ -225,7 +225,7 @@ fn plain_tcp_and_garbage_get_no_word_from_a_door_with_a_lock() {
         let answer = answer_to(door.address(), bytes);
         assert!(answer.is_empty() || (answer.len() == 7 && answer[0] == 21), "{answer:?}");
     }
-    let plain = dial(door.address(), &DialSecurity::Plain, &hello(Purpose::Control), Timeouts::default());
+    let plain = dial(door.address(), &support::same_user(), &hello(Purpose::Control), Timeouts::default());
     assert!(matches!(plain, Err(DialError::Closed { .. })));
     lobby.wait_for_refusals(8);
     assert_eq!(door.counts().arrived, 0);
@@ -282,11 +282,11 @@ fn another_version_is_refused_with_both_versions_and_what_to_do() {
 fn a_peer_of_another_cluster_is_refused_with_both_names() {
     let (door, _lobby) = support::plain_door(Limits::default());
     let other = Hello::new(CLUSTER + 1, 7, Purpose::Control);
-    let text = reason(dial(door.address(), &DialSecurity::Plain, &other, Timeouts::default()));
+    let text = reason(dial(door.address(), &support::same_user(), &other, Timeouts::default()));
     assert!(text.contains(&format!("{CLUSTER:032x}")) && text.contains(&format!("{:032x}", CLUSTER + 1)), "{text}");
     // One that has not been told yet learns it.
     let unknown = Hello::new(0, 0, Purpose::Control);
-    let (welcome, _wire) = dial(door.address(), &DialSecurity::Plain, &unknown, Timeouts::default()).unwrap();
+    let (welcome, _wire) = dial(door.address(), &support::same_user(), &unknown, Timeouts::default()).unwrap();
     assert_eq!(welcome.cluster, CLUSTER);
 }
 
@@ -294,10 +294,10 @@ fn a_peer_of_another_cluster_is_refused_with_both_names() {
 fn the_greeter_refuses_in_words_and_a_dropped_arrival_is_refused_too() {
     let (door, lobby) = support::plain_door(Limits::default());
     lobby.refuse_next("node-7 was declared dead: join again");
-    let text = reason(dial(door.address(), &DialSecurity::Plain, &hello(Purpose::Control), Timeouts::default()));
+    let text = reason(dial(door.address(), &support::same_user(), &hello(Purpose::Control), Timeouts::default()));
     assert_eq!(text, "node-7 was declared dead: join again");
     lobby.drop_next();
-    let text = reason(dial(door.address(), &DialSecurity::Plain, &hello(Purpose::Control), Timeouts::default()));
+    let text = reason(dial(door.address(), &support::same_user(), &hello(Purpose::Control), Timeouts::default()));
     assert!(text.contains("too busy to answer"), "{text}");
     assert_eq!(door.counts().refused, 2);
     lobby.wait_until(|| door.newcomers() == 0);
@@ -367,14 +367,19 @@ fn many_slow_peers_keep_nobody_out_and_cost_little() {
 fn a_door_without_a_lock_is_for_loopback_alone() {
     let (greeter, _lobby) = Lobby::new();
     for address in ["0.0.0.0:0", "[::]:0", "198.18.0.1:0"] {
-        let opened =
-            Door::open(address.parse().unwrap(), CLUSTER, Security::Loopback, Limits::default(), greeter.clone());
+        let opened = Door::open(
+            address.parse().unwrap(),
+            CLUSTER,
+            Security::Loopback(support::user_key()),
+            Limits::default(),
+            greeter.clone(),
+        );
         let error = opened.err().unwrap();
         assert!(matches!(error, DoorError::NotLoopback { .. }));
         assert!(error.to_string().contains("bind to 127.0.0.1, or open it with TLS"), "{error}");
     }
     let far = "198.18.0.1:1".parse().unwrap();
-    let error = dial(far, &DialSecurity::Plain, &hello(Purpose::Control), Timeouts::default()).err().unwrap();
+    let error = dial(far, &support::same_user(), &hello(Purpose::Control), Timeouts::default()).err().unwrap();
     assert!(matches!(error, DialError::NotLoopback { .. }), "{error}");
 }
 
@@ -386,20 +391,89 @@ fn a_door_without_a_lock_says_that_to_who_speaks_tls() {
     lobby.wait_for_refusals(1);
     assert!(lobby.refusals()[0].reason.contains("speaks TLS and this door does not"));
     let purpose = Purpose::Enrol { token: "x".into(), role: Role::Node, public_key: [1; 32] };
-    let text = reason(dial(door.address(), &DialSecurity::Plain, &hello(purpose), Timeouts::default()));
+    let text = reason(dial(door.address(), &support::same_user(), &hello(purpose), Timeouts::default()));
     assert!(text.contains("gives no certificates"), "{text}");
 }
 
+/// Only root can be somebody else.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 #[test]
-fn another_user_of_this_machine_does_not_come_in_without_a_lock() {
-    let (door, lobby) = support::plain_door(Limits::default());
-    if !support::knock_as_another_user(door.address()) {
-        // Only root can be somebody else.
+fn another_user_of_this_machine_does_not_come_in_even_when_it_closes_at_once() {
+    if !is_root() {
         return;
     }
-    lobby.wait_for_refusals(1);
-    let text = &lobby.refusals()[0].reason;
-    assert!(text.contains("belongs to user 65534"), "{text}");
+    let (door, lobby) = support::plain_door(Limits::default());
+    let body = hello(Purpose::Heart).encode().unwrap();
+    let frame = [&Header::of(Hello::KIND, &[&body]).encode()[..], &body].concat();
+    let challenge = [&Header::of(FrameKind::CHALLENGE, &[&[7; 32]]).encode()[..], &[7; 32]].concat();
+    let guess = [&Header::of(FrameKind::PROOF, &[&[9; 32]]).encode()[..], &[9; 32]].concat();
+    // A hello without a proof, and one with a proof that it cannot know.
+    for words in [frame.clone(), [challenge, guess, frame].concat()] {
+        support::say_as_another_user_and_leave(door.address(), &words, 20);
+    }
+    lobby.wait_until(|| door.counts().refused == 40);
+    assert_eq!(door.counts().arrived, 0);
+    // The user itself still comes in.
+    dial(door.address(), &support::same_user(), &hello(Purpose::Heart), Timeouts::default()).unwrap();
+    assert_eq!(door.counts().arrived, 1);
+}
+
+#[test]
+fn a_peer_with_the_key_of_another_user_is_refused_by_both_sides() {
+    let (door, lobby) = support::plain_door(Limits::default());
+    let home = Home::new();
+    let other = DialSecurity::Loopback(LoopbackKey::open(home.folder()).unwrap());
+    let error = dial(door.address(), &other, &hello(Purpose::Heart), Timeouts::default()).err().unwrap();
+    assert!(matches!(error, DialError::OtherUser { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("does not know the secret of user") && text.contains("give others a token"), "{text}");
+    lobby.wait_until(|| door.counts().refused == 1);
+    assert_eq!(door.counts().arrived, 0);
+}
+
+#[test]
+fn a_program_that_squats_the_port_learns_nothing_and_is_told_nothing() {
+    let listener = TcpListener::bind(LOOPBACK).unwrap();
+    let address = listener.local_addr().unwrap();
+    let squatter = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut challenge = [0; HEADER_BYTES + 32];
+        stream.read_exact(&mut challenge).unwrap();
+        stream.write_all(&[&Header::of(FrameKind::PROOF, &[&[5; 64]]).encode()[..], &[5; 64]].concat()).unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        rest
+    });
+    let error = dial(address, &support::same_user(), &hello(Purpose::Heart), Timeouts::default()).err().unwrap();
+    assert!(matches!(error, DialError::OtherUser { .. }), "{error:?}");
+    assert_eq!(squatter.join().unwrap(), b"", "it was told more than a challenge");
+}
+
+#[test]
+fn a_program_between_two_sides_that_know_the_key_is_refused_by_both() {
+    let (door, lobby) = support::plain_door(Limits::default());
+    let relay = TcpListener::bind(LOOPBACK).unwrap();
+    let (address, to) = (relay.local_addr().unwrap(), door.address());
+    let relaying = std::thread::spawn(move || {
+        let (near, _) = relay.accept().unwrap();
+        let far = TcpStream::connect(to).unwrap();
+        let (mut from, mut into) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+        let there = std::thread::spawn(move || {
+            let _ = std::io::copy(&mut from, &mut into);
+            let _ = into.shutdown(std::net::Shutdown::Write);
+        });
+        let (mut from, mut into) = (far, near);
+        let _ = std::io::copy(&mut from, &mut into);
+        let _ = into.shutdown(std::net::Shutdown::Both);
+        there.join().unwrap();
+    });
+    let error = dial(address, &support::same_user(), &hello(Purpose::Heart), Timeouts::default()).err().unwrap();
+    assert!(matches!(error, DialError::OtherUser { .. }), "{error:?}");
+    relaying.join().unwrap();
+    lobby.wait_until(|| door.counts().refused == 1);
     assert_eq!(door.counts().arrived, 0);
 }
 
@@ -431,7 +505,7 @@ fn bulk_streams_without_encryption_still_show_a_certificate_and_cannot_be_change
     // Both ends have to agree, nothing comes without TLS, and the rest is encrypted as ever.
     let text = reason(dial(door.address(), &security, &bulk(true), Timeouts::default()));
     assert!(text.contains("bulk encryption is off here"), "{text}");
-    let plain = dial(door.address(), &DialSecurity::Plain, &bulk(false), Timeouts::default());
+    let plain = dial(door.address(), &support::same_user(), &bulk(false), Timeouts::default());
     assert!(matches!(plain, Err(DialError::Closed { .. })));
     dial_as(door.address(), &node).unwrap();
     let (locked, _lobby) = home.door(Limits::default());
@@ -447,17 +521,20 @@ fn mutated_greetings_end_no_door() {
     let (plain, _plain_lobby) = support::plain_door(Limits::default());
     let body = hello(Purpose::Control).encode().unwrap();
     let frame = [&Header::of(Hello::KIND, &[&body]).encode()[..], &body].concat();
+    let challenge = [&Header::of(FrameKind::CHALLENGE, &[&[7; 32]]).encode()[..], &[7; 32], &frame].concat();
     let opening = support::first_words_of(&node);
     let mut draw = Draw(0x00d0_0a11);
     for _ in 0..400 {
-        for (door, valid, other) in [(&locked, &opening, &frame), (&plain, &frame, &opening)] {
+        for (door, valid, other) in
+            [(&locked, &opening, &frame), (&plain, &frame, &opening), (&plain, &challenge, &frame)]
+        {
             let mut bytes = valid.clone();
             draw.mutate(&mut bytes, other);
             support::say_and_leave(door.address(), &bytes);
         }
     }
     dial_as(locked.address(), &node).unwrap();
-    dial(plain.address(), &DialSecurity::Plain, &hello(Purpose::Control), Timeouts::default()).unwrap();
+    dial(plain.address(), &support::same_user(), &hello(Purpose::Control), Timeouts::default()).unwrap();
     assert_eq!(locked.counts().arrived, 1);
     assert!(locked.counts().refused > 300 && plain.counts().refused > 200, "{:?}", plain.counts());
 }
@@ -467,10 +544,10 @@ fn nobody_there_is_told_from_nobody_answering() {
     let listener = TcpListener::bind(LOOPBACK).unwrap();
     let address = listener.local_addr().unwrap();
     let timeouts = Timeouts { greeting: Duration::from_millis(100), ..Timeouts::default() };
-    let silent = dial(address, &DialSecurity::Plain, &hello(Purpose::Heart), timeouts);
+    let silent = dial(address, &support::same_user(), &hello(Purpose::Heart), timeouts);
     assert!(matches!(silent, Err(DialError::TimedOut { .. })));
     drop(listener);
-    let gone = dial(address, &DialSecurity::Plain, &hello(Purpose::Heart), timeouts);
+    let gone = dial(address, &support::same_user(), &hello(Purpose::Heart), timeouts);
     assert!(matches!(gone, Err(DialError::RefusedByKernel { .. })));
 }
 
@@ -483,7 +560,7 @@ fn what_answers_and_is_no_node_is_told_as_that() {
         stream.write_all(&[b'x'; 100]).unwrap();
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    let error = dial(address, &DialSecurity::Plain, &hello(Purpose::Heart), Timeouts::default()).err().unwrap();
+    let error = dial(address, &support::same_user(), &hello(Purpose::Heart), Timeouts::default()).err().unwrap();
     assert!(matches!(error, DialError::RefusedInWords { .. } | DialError::NoNode { .. }), "{error}");
     server.join().unwrap();
 }
@@ -492,7 +569,7 @@ fn what_answers_and_is_no_node_is_told_as_that() {
 fn a_closed_door_ends_newcomers_and_leaves_those_who_are_in() {
     let (door, lobby) = support::plain_door(Limits::default());
     let address = door.address();
-    let (_, mut wire) = dial(address, &DialSecurity::Plain, &hello(Purpose::Control), Timeouts::default()).unwrap();
+    let (_, mut wire) = dial(address, &support::same_user(), &hello(Purpose::Control), Timeouts::default()).unwrap();
     let mut inside = lobby.next();
     let mut newcomer = TcpStream::connect(address).unwrap();
     newcomer.write_all(&[1]).unwrap();
@@ -505,6 +582,6 @@ fn a_closed_door_ends_newcomers_and_leaves_those_who_are_in() {
     let mut bytes = [0; 5];
     read_exact(&mut *inside.wire, &mut bytes).unwrap();
     assert_eq!(&bytes, b"still");
-    let gone = dial(address, &DialSecurity::Plain, &hello(Purpose::Control), Timeouts::default());
+    let gone = dial(address, &support::same_user(), &hello(Purpose::Control), Timeouts::default());
     assert!(matches!(gone, Err(DialError::RefusedByKernel { .. })));
 }

@@ -25,6 +25,22 @@ impl Line {
         }
     }
 
+    /// This side's end of the connection.
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        let fd = match self {
+            Line::Plain(wire) => wire.raw_fd(),
+            Line::Tls(wire) => wire.raw_fd(),
+        };
+        SocketAddr::try_from(rustix::net::getsockname(fd)?).map_err(io::Error::from)
+    }
+
+    pub(super) fn peer_addr(&self) -> SocketAddr {
+        match self {
+            Line::Plain(wire) => wire.peer_addr(),
+            Line::Tls(wire) => wire.peer_addr(),
+        }
+    }
+
     pub(super) fn identity(&self) -> Option<PeerIdentity> {
         match self {
             Line::Plain(_) => None,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::CertificateDer;
 
 use super::arrival::Line;
-use super::neighbour;
+use super::loopback::{self, Ends, LoopbackKey, ProofError};
 use crate::frame::{FrameError, FrameKind, ReadError, read_frame, write_frame};
 use crate::hello::{Enrolled, Greeting, HELLO_BYTES_MAX, Hello, HelloError, Purpose, Welcome, decode_reason};
 use crate::tls::{ClientTls, Credentials, Fingerprint, Key, Role, SecurityError, Side, TlsWire, explain, tls_error};
@@ -20,8 +20,8 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// How a dialler protects itself.
 #[derive(Debug, Clone)]
 pub enum DialSecurity {
-    /// Not at all: for addresses of this machine alone.
-    Plain,
+    /// Both sides prove that they know the user's key, then plain TCP: for addresses of this machine.
+    Loopback(LoopbackKey),
     /// TLS.
     Tls(ClientTls),
 }
@@ -96,6 +96,14 @@ pub enum DialError {
         /// What is wrong with its answer.
         reason: String,
     },
+    /// On loopback: the listener has not proved that it is of this user.
+    #[error("{address} is no node of yours: {reason}")]
+    OtherUser {
+        /// What was dialled.
+        address: SocketAddr,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// Plain TCP to another machine.
     #[error("{address} is another machine, and without TLS only this one is dialled: enrol with a token first")]
     NotLoopback {
@@ -122,6 +130,15 @@ impl DialError {
         }
     }
 
+    fn of_proof(address: SocketAddr, error: ProofError) -> Self {
+        match error {
+            ProofError::Wrong => Self::OtherUser { address, reason: error.to_string() },
+            ProofError::Unexpected { .. } => Self::NoNode { address, reason: error.to_string() },
+            ProofError::Refused(reason) => Self::RefusedInWords { address, reason },
+            ProofError::Read(error) => Self::of_read(address, error),
+        }
+    }
+
     fn of_read(address: SocketAddr, error: ReadError) -> Self {
         match error {
             ReadError::Wire(error) => Self::of_wire(address, error),
@@ -140,7 +157,7 @@ pub fn dial(
     hello: &Hello,
     timeouts: Timeouts,
 ) -> Result<(Welcome, Box<dyn Wire>), DialError> {
-    if matches!(security, DialSecurity::Plain) && !address.ip().is_loopback() {
+    if matches!(security, DialSecurity::Loopback(_)) && !address.ip().is_loopback() {
         return Err(DialError::NotLoopback { address });
     }
     let mut line = connect(address, security, timeouts)?;
@@ -150,12 +167,6 @@ pub fn dial(
         return Err(DialError::NoNode { address, reason });
     }
     let wire = line.trust(&hello.purpose, Side::Dialler).map_err(|error| DialError::of_wire(address, error))?;
-    // A bulk stream has its right from a control link, whoever is at the other end.
-    if matches!(security, DialSecurity::Plain) && !matches!(hello.purpose, Purpose::Bulk { .. }) {
-        let ours = rustix::net::getsockname(wire.raw_fd()).ok().and_then(|name| SocketAddr::try_from(name).ok());
-        let ours = ours.ok_or(DialError::Closed { address })?;
-        neighbour::check(address, ours).map_err(|reason| DialError::NoNode { address, reason })?;
-    }
     Ok((welcome, wire))
 }
 
@@ -202,7 +213,12 @@ fn connect(address: SocketAddr, security: &DialSecurity, timeouts: Timeouts) -> 
     let patience = Patience { deadline: Instant::now() + timeouts.greeting, bytes: ANSWER_BYTES_MAX };
     let socket = Socket::new(stream, Some(patience)).map_err(failed)?;
     Ok(match security {
-        DialSecurity::Plain => Line::Plain(PlainWire::over(socket, Vec::new())),
+        DialSecurity::Loopback(key) => {
+            let mut line = Line::Plain(PlainWire::over(socket, Vec::new()));
+            let ends = Ends { listener: line.peer_addr(), dialler: line.local_addr().map_err(failed)? };
+            loopback::connect(line.wire(), key, &ends).map_err(|error| DialError::of_proof(address, error))?;
+            line
+        }
         DialSecurity::Tls(tls) => Line::Tls(Box::new(TlsWire::connect(socket, tls).map_err(failed)?)),
     })
 }

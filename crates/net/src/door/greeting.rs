@@ -7,8 +7,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::arrival::{Arrival, Line};
 use super::enrolment::Request;
+use super::loopback::{self, Ends, ProofError};
 use super::slots::Slot;
-use super::{Security, Shared, neighbour};
+use super::{Security, Shared};
 use crate::frame::{FrameError, ReadError, read_frame, write_frame};
 use crate::hello::{Enrolled, Greeting, HELLO_BYTES_MAX, Hello, Purpose};
 use crate::tls::{TlsWire, explain, tls_error};
@@ -25,14 +26,15 @@ pub(super) fn greet(shared: &Shared, stream: TcpStream, address: SocketAddr, slo
         true => shared.refusals.crowded(address),
         false => shared.refusals.refuse(address, reason),
     };
-    let mut line = match open_line(shared, stream, address) {
+    let mut line = match open_line(shared, stream) {
         Ok(line) => line,
         // Somebody looked whether anybody is here, and went: nothing to complain about.
         Err(reason) if reason.is_empty() => return shared.refusals.count(),
         // Whoever does not get so far is not told a word.
         Err(reason) => return refuse(&slot, &reason),
     };
-    let hello = match hear(shared, &mut line) {
+    let heard = prove(shared, &mut line).and_then(|()| hear(shared, &mut line));
+    let hello = match heard {
         Ok(hello) => hello,
         Err(reason) => {
             refuse(&slot, &reason);
@@ -57,10 +59,9 @@ pub(super) fn greet(shared: &Shared, stream: TcpStream, address: SocketAddr, slo
 
 /// Finds out what the newcomer speaks, and speaks it; the reason if that is not to be had, and none when it went without a
 /// word.
-fn open_line(shared: &Shared, stream: TcpStream, address: SocketAddr) -> Result<Line, String> {
+fn open_line(shared: &Shared, stream: TcpStream) -> Result<Line, String> {
     let failed = |error: io::Error| in_words(shared, &error);
     let patience = Patience { deadline: Instant::now() + shared.limits.greeting, bytes: shared.limits.bytes };
-    let ours = stream.local_addr().map_err(failed)?;
     let mut socket = Socket::new(stream, Some(patience)).map_err(failed)?;
     let mut first = [0; FIRST_BYTES];
     let count = socket.read(&mut first).map_err(failed)?;
@@ -70,13 +71,10 @@ fn open_line(shared: &Shared, stream: TcpStream, address: SocketAddr) -> Result<
     socket.read_exact(&mut first[count..]).map_err(failed)?;
     let speaks_tls = first[..2] == [22, 3];
     match &shared.security {
-        Security::Loopback if speaks_tls => {
+        Security::Loopback(_) if speaks_tls => {
             Err("the peer speaks TLS and this door does not: it is bound to loopback, dial it without".into())
         }
-        Security::Loopback => {
-            neighbour::check(address, ours)?;
-            Ok(Line::Plain(PlainWire::over(socket, first.to_vec())))
-        }
+        Security::Loopback(_) => Ok(Line::Plain(PlainWire::over(socket, first.to_vec()))),
         Security::Tls(security) if speaks_tls => {
             let wire = TlsWire::accept(socket, &first, &security.tls).map_err(failed)?;
             Ok(Line::Tls(Box::new(wire)))
@@ -87,25 +85,41 @@ fn open_line(shared: &Shared, stream: TcpStream, address: SocketAddr) -> Result<
     }
 }
 
+/// On loopback: whether the newcomer belongs to the user of this door; the reason if not.
+fn prove(shared: &Shared, line: &mut Line) -> Result<(), String> {
+    let Security::Loopback(key) = &shared.security else { return Ok(()) };
+    let ends =
+        Ends { listener: line.local_addr().map_err(|error| in_words(shared, &error))?, dialler: line.peer_addr() };
+    loopback::accept(line.wire(), key, &ends).map_err(|error| match error {
+        ProofError::Read(error) => unread(shared, error),
+        error @ (ProofError::Wrong | ProofError::Unexpected { .. } | ProofError::Refused(_)) => error.to_string(),
+    })
+}
+
 fn hear(shared: &Shared, line: &mut Line) -> Result<Hello, String> {
-    let (kind, body) = read_frame(line.wire(), HELLO_BYTES_MAX).map_err(|error| match error {
+    let (kind, body) = read_frame(line.wire(), HELLO_BYTES_MAX).map_err(|error| unread(shared, error))?;
+    Hello::decode(kind, &body).map_err(|error| error.to_string())
+}
+
+/// Why a newcomer's frame could not be read.
+fn unread(shared: &Shared, error: ReadError) -> String {
+    match error {
         ReadError::Wire(error) => in_words(shared, &error),
         ReadError::Frame(error @ FrameError::Version { .. }) => {
             format!("{error} (this side is {})", crate::hello::build())
         }
         ReadError::Frame(error) => error.to_string(),
-    })?;
-    Hello::decode(kind, &body).map_err(|error| error.to_string())
+    }
 }
 
 /// Whether somebody who came this way may want that.
 fn may(shared: &Shared, hello: &Hello, line: &Line) -> Result<(), String> {
     let enrols = matches!(hello.purpose, Purpose::Enrol { .. });
     match (&shared.security, line) {
-        (Security::Loopback, _) if enrols => {
+        (Security::Loopback(_), _) if enrols => {
             return Err("this door is bound to loopback and gives no certificates: dial it without".into());
         }
-        (Security::Loopback, _) => {}
+        (Security::Loopback(_), _) => {}
         (Security::Tls(_), Line::Tls(wire)) if wire.identity().is_none() && !enrols => {
             return Err("without a certificate one can only enrol: get a token with `bireme token create`".into());
         }

@@ -2,15 +2,17 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use bireme_net::door::{Arrival, Door, Enrolment, Greeter, Limits, Refusal, Security, TlsSecurity};
+use bireme_net::door::{
+    Arrival, DialSecurity, Door, Enrolment, Greeter, Limits, LoopbackKey, Refusal, Security, TlsSecurity,
+};
 use bireme_net::frame::HEADER_BYTES;
 use bireme_net::hello::{Hello, Welcome};
 use bireme_net::tls::{
@@ -18,6 +20,7 @@ use bireme_net::tls::{
 };
 use bireme_net::token::{Token, TokenBook, TokenTerms};
 use bireme_net::wire::Wire;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub const CLUSTER: u128 = 0x00b1_2e3e_00c1;
 pub const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
@@ -198,9 +201,20 @@ impl Drop for Home {
     }
 }
 
+/// The key of the user of these tests.
+pub fn user_key() -> LoopbackKey {
+    static KEY: OnceLock<LoopbackKey> = OnceLock::new();
+    KEY.get_or_init(|| LoopbackKey::open(Home::new().folder()).unwrap()).clone()
+}
+
+/// Dials as the user of `plain_door`.
+pub fn same_user() -> DialSecurity {
+    DialSecurity::Loopback(user_key())
+}
+
 pub fn plain_door(limits: Limits) -> (Door, Lobby) {
     let (greeter, lobby) = Lobby::new();
-    (Door::open(LOOPBACK, CLUSTER, Security::Loopback, limits, greeter).unwrap(), lobby)
+    (Door::open(LOOPBACK, CLUSTER, Security::Loopback(user_key()), limits, greeter).unwrap(), lobby)
 }
 
 /// The same token with a secret that is another: everything but the last 36 bytes, and a right checksum.
@@ -277,24 +291,40 @@ pub fn connect_from(from: SocketAddr, to: SocketAddr) -> TcpStream {
     TcpStream::from(socket)
 }
 
-/// A peer of another user that says something; false when this user cannot be another.
-pub fn knock_as_another_user(address: SocketAddr) -> bool {
-    if !rustix::process::geteuid().is_root() {
-        return false;
+/// A program of another user that says something and closes at once, so many times. Needs root.
+///
+/// Meanwhile this process has no descriptors left, so that its door comes to the connections when their sockets have been closed:
+/// the door of a busy machine, in every run.
+pub fn say_as_another_user_and_leave(address: SocketAddr, bytes: &[u8], times: usize) {
+    let script = "import socket, sys\n\
+                  words = bytes.fromhex(sys.argv[3])\n\
+                  sys.stdin.readline()\n\
+                  for _ in range(int(sys.argv[4])):\n\
+                  \x20   s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(words); s.close()";
+    let words: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let arguments = [address.ip().to_string(), address.port().to_string(), words, times.to_string()];
+    let mut command = Command::new("python3");
+    let mut speaking = command.args(["-c", script]).args(arguments).uid(65534).stdin(Stdio::piped()).spawn().unwrap();
+    let (mut sockets, door) = (fs::File::open("/proc/net/tcp").unwrap(), format!(":{:04X}", address.port()));
+    let before = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).unwrap();
+    speaking.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let status = speaking.wait().unwrap();
+    let open = |line: &str| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        // Connected, or not yet told that its end has arrived.
+        words.len() > 3 && words[2].ends_with(&door) && (words[3] == "01" || words[3] == "04")
+    };
+    let deadline = Instant::now() + WAIT;
+    let mut table = String::from("none yet");
+    while table == "none yet" || table.lines().any(open) {
+        assert!(Instant::now() < deadline, "sockets that were closed are still there: {table}");
+        table.clear();
+        sockets.rewind().unwrap();
+        sockets.read_to_string(&mut table).unwrap();
     }
-    let script = format!("exec 3<>/dev/tcp/{}/{}; printf 'some bytes' >&3; cat <&3", address.ip(), address.port());
-    let mut knocking = Command::new("bash")
-        .args(["-c", &script])
-        .uid(65534)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut heard = Vec::new();
-    knocking.stdout.take().unwrap().read_to_end(&mut heard).unwrap();
-    knocking.wait().unwrap();
-    assert_eq!(heard, b"", "another user was told something");
-    true
+    setrlimit(Resource::Nofile, before).unwrap();
+    assert!(status.success());
 }
 
 /// How much memory this process uses.

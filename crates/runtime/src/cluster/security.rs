@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use bireme_net::door::{DialError, DialSecurity, Enrolment, Security, Timeouts, TlsSecurity, dial, enrol, renew};
+use bireme_net::door::{
+    DialError, DialSecurity, Enrolment, LoopbackKey, Security, Timeouts, TlsSecurity, dial, enrol, renew,
+};
 use bireme_net::hello::Hello;
 use bireme_net::secret::{self, random_u128};
 use bireme_net::tls::{Authority, ClientTls, Credentials, PeerIdentity, Role, SecurityError, ServerTls};
@@ -20,6 +22,7 @@ use super::choice::{ClusterChoice, SecurityChoice, TlsChoice};
 use super::keys;
 use crate::clock::seconds_since_1970 as today;
 use crate::error::Error;
+use crate::settings::Surroundings;
 use crate::tokens::BOOK;
 
 #[cfg(test)]
@@ -66,14 +69,22 @@ impl From<LockError> for Error {
 pub(crate) struct Dialer(Arc<Dialling>);
 
 struct Dialling {
-    tls: Option<RwLock<ClientTls>>,
+    identity: Identity,
     bulk_encryption: bool,
     link_delay: Duration,
 }
 
+/// What this node shows when it dials.
+enum Identity {
+    /// On one machine: the user's key.
+    Loopback(LoopbackKey),
+    /// A certificate.
+    Tls(RwLock<ClientTls>),
+}
+
 impl Dialer {
-    fn new(tls: Option<ClientTls>, bulk_encryption: bool, link_delay: Duration) -> Self {
-        Self(Arc::new(Dialling { tls: tls.map(RwLock::new), bulk_encryption, link_delay }))
+    fn new(identity: Identity, bulk_encryption: bool, link_delay: Duration) -> Self {
+        Self(Arc::new(Dialling { identity, bulk_encryption, link_delay }))
     }
 
     /// Dials a node for a control link or a bulk stream: what comes on it is delayed as this node was told.
@@ -90,18 +101,25 @@ impl Dialer {
     /// Only the node with this number in its certificate is believed; with 0 any
     /// node of the cluster.
     pub(crate) fn to(&self, identity: u128) -> DialSecurity {
-        let Some(tls) = &self.0.tls else { return DialSecurity::Plain };
-        let tls = tls.read().unwrap_or_else(PoisonError::into_inner);
-        DialSecurity::Tls(if identity == 0 { tls.clone() } else { tls.only(identity) })
+        match &self.0.identity {
+            Identity::Loopback(key) => DialSecurity::Loopback(key.clone()),
+            Identity::Tls(tls) => {
+                let tls = tls.read().unwrap_or_else(PoisonError::into_inner);
+                DialSecurity::Tls(if identity == 0 { tls.clone() } else { tls.only(identity) })
+            }
+        }
     }
 
     /// What the head and its members have to agree on; none without TLS.
     pub(crate) fn bulk_encryption(&self) -> Option<bool> {
-        self.0.tls.as_ref().map(|_| self.0.bulk_encryption)
+        match &self.0.identity {
+            Identity::Tls(_) => Some(self.0.bulk_encryption),
+            Identity::Loopback(_) => None,
+        }
     }
 
     pub(super) fn renew(&self, credentials: &Credentials) -> Result<(), SecurityError> {
-        if let Some(tls) = &self.0.tls {
+        if let Identity::Tls(tls) = &self.0.identity {
             *tls.write().unwrap_or_else(PoisonError::into_inner) = ClientTls::new(credentials)?;
         }
         Ok(())
@@ -147,7 +165,8 @@ impl Lock {
     /// Gets everything that the choice needs: keys that are there, or new ones.
     pub(super) fn prepare(choice: &ClusterChoice) -> Result<Self, LockError> {
         let SecurityChoice::Tls(tls) = &choice.security else {
-            return Ok(Self { dialer: Dialer::new(None, false, choice.link_delay), keys: None, enrolment: None });
+            let key = Identity::Loopback(loopback_key()?);
+            return Ok(Self { dialer: Dialer::new(key, false, choice.link_delay), keys: None, enrolment: None });
         };
         let (keys, enrolment) = match choice.head {
             None => {
@@ -156,7 +175,11 @@ impl Lock {
             }
             Some(head) => (admitted(tls, head, choice.bind.is_some())?, None),
         };
-        let dialer = Dialer::new(Some(ClientTls::new(&keys.credentials)?), tls.bulk_encryption, choice.link_delay);
+        let dialer = Dialer::new(
+            Identity::Tls(ClientTls::new(&keys.credentials)?.into()),
+            tls.bulk_encryption,
+            choice.link_delay,
+        );
         Ok(Self { dialer, keys: Some(keys), enrolment })
     }
 
@@ -172,10 +195,26 @@ impl Lock {
 
     /// What protects the door.
     pub(super) fn door(&mut self) -> Result<Security, LockError> {
-        let Some(keys) = &self.keys else { return Ok(Security::Loopback) };
+        let keys = match (&self.dialer.0.identity, &self.keys) {
+            (Identity::Loopback(key), _) => return Ok(Security::Loopback(key.clone())),
+            (Identity::Tls(_), keys) => keys.as_ref().expect("a node with a certificate has its keys"),
+        };
         let (tls, enrolment) = (ServerTls::new(&keys.credentials)?, self.enrolment.take());
         let bulk_encryption = self.dialer.bulk_encryption() != Some(false);
         Ok(Security::Tls(Box::new(TlsSecurity { tls, enrolment, bulk_encryption })))
+    }
+}
+
+/// The key that all nodes and programs of this user on this machine share, whatever their settings. It is in the user's own folder,
+/// or where there is none (no home, or one that cannot be written) in the one for what runs.
+fn loopback_key() -> Result<LoopbackKey, secret::SecretError> {
+    let surroundings = Surroundings::of_this_process();
+    let own = surroundings.key_directory().map(|folder| LoopbackKey::open(&folder));
+    match own {
+        Some(Err(secret::SecretError::System { .. } | secret::SecretError::Foreign { .. })) | None => {
+            LoopbackKey::open(Path::new(&surroundings.state_directory()))
+        }
+        Some(opened) => opened,
     }
 }
 

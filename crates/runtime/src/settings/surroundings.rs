@@ -14,6 +14,8 @@ pub struct Surroundings {
     pub user: u32,
     /// This executable.
     pub executable: Option<PathBuf>,
+    /// The user's home: what the environment says, else the system's list of users.
+    pub home: Option<PathBuf>,
     /// What relative paths begin at.
     pub working_directory: PathBuf,
 }
@@ -26,6 +28,7 @@ impl Surroundings {
             environment: named.collect(),
             user: rustix::process::geteuid().as_raw(),
             executable: std::env::current_exe().ok(),
+            home: std::env::home_dir(),
             // Without one, relative paths fail where they are used.
             working_directory: std::env::current_dir().unwrap_or_default(),
         }
@@ -46,8 +49,18 @@ impl Surroundings {
         Some(folder.join("bireme").join("config.toml")).filter(|path| path.exists())
     }
 
+    /// The user's own folder for what has to outlast a restart of the machine: keys and tokens. None for a user without a home;
+    /// a home that `su` or `sudo` left behind in the environment is another user's.
+    pub(crate) fn key_directory(&self) -> Option<PathBuf> {
+        let own = |path: &PathBuf| path.metadata().is_ok_and(|found| found.is_dir() && found.uid() == self.user);
+        // A home has to be there; what is named for this purpose is made when it is missing.
+        let named = self.variable("XDG_STATE_HOME").map(PathBuf::from).filter(|path| own(path) || !path.exists());
+        let home = || self.home.clone().filter(own).map(|home| home.join(".local/state"));
+        named.or_else(home).filter(|folder| folder.is_absolute()).map(|folder| folder.join("bireme"))
+    }
+
     /// The user's own folder for what runs. A folder that `su` or `sudo` left behind in the environment is another user's.
-    pub(super) fn state_directory(&self) -> String {
+    pub(crate) fn state_directory(&self) -> String {
         let own = |path: &PathBuf| {
             path.is_absolute() && path.metadata().is_ok_and(|found| found.is_dir() && found.uid() == self.user)
         };

@@ -40,6 +40,7 @@ fn surroundings(variables: &[(&str, &str)]) -> Surroundings {
         environment: variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect(),
         user: rustix::process::geteuid().as_raw(),
         executable: None,
+        home: variables.iter().find(|(name, _)| *name == "HOME").map(|(_, home)| PathBuf::from(home)),
         working_directory: PathBuf::from("/work-here"),
     }
 }
@@ -185,6 +186,23 @@ fn a_token_comes_from_a_file_that_only_its_user_can_read_and_is_never_shown() {
     let config = folder.file("c.toml", "token = \"direct\"\n", 0o644);
     let config = surroundings(&[("BIREME_CONFIG", config.to_str().unwrap())]);
     assert!(matches!(resolve(&Flags::new(), &config), Err(SettingsError::Exposed { .. })));
+}
+
+#[test]
+fn keys_are_in_the_users_own_home_and_never_in_that_of_another() {
+    let path = std::env::temp_dir().join(format!("bireme-home-{}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    let home = path.to_str().unwrap();
+    let state = path.join("made-when-needed");
+    let of = |variables: &[(&str, &str)]| surroundings(variables).key_directory();
+    assert_eq!(of(&[("HOME", home)]), Some(path.join(".local/state/bireme")));
+    assert_eq!(of(&[("HOME", home), ("XDG_STATE_HOME", state.to_str().unwrap())]), Some(state.join("bireme")));
+    assert_eq!(of(&[("HOME", home), ("XDG_STATE_HOME", "relative")]), None);
+    assert_eq!(of(&[("HOME", "/nowhere-at-all")]), None);
+    let mut other = surroundings(&[("HOME", home)]);
+    other.user += 1;
+    assert_eq!(other.key_directory(), None, "left over in the environment");
+    std::fs::remove_dir(path).unwrap();
 }
 
 #[test]
