@@ -35,6 +35,7 @@ mod guests;
 mod hosting;
 mod jobs;
 mod leases;
+mod lending;
 mod living;
 mod loans;
 mod moving;
@@ -430,7 +431,13 @@ impl Node {
         match event {
             Event::Started => self.keep_minimum(effects),
             Event::Requested { process, request } => self.requested(process, request, now, effects),
-            Event::Recorded { process, record } => self.recorded(process, record, now, effects),
+            Event::Recorded { process, record } => {
+                let ended = matches!(record, Record::Finished { .. });
+                self.recorded(process, record, now, effects);
+                if ended {
+                    self.call_over(process, now, effects);
+                }
+            }
             Event::WorkerSpawned { process, pid } => self.worker_spawned(process, pid),
             Event::WorkerExited(death) => self.worker_exited(death, now, effects),
             Event::DriverAttached { process, pid, job } => self.driver_attached(process, pid, job, now, effects),
@@ -536,7 +543,7 @@ impl Node {
             }
             ToNode::ReturnLease { lease } => self.return_lease(process, lease, now, effects),
             ToNode::Blocked { lease } => self.blocked(process, lease, now, effects),
-            ToNode::Unblocked { lease } => self.unblocked(process, lease),
+            ToNode::Unblocked { lease } => self.unblocked(process, lease, now, effects),
             ToNode::CreateActor { spec, resolved } => self.create_actor(process, spec, resolved, now, effects),
             ToNode::ActorConstructed { actor, value } => self.actor_constructed(process, actor, value, effects),
             ToNode::WatchActor { actor, .. } => self.ask_about(process, About::Watch(actor), now, effects),

@@ -178,7 +178,7 @@ impl Runtime {
     #[cold]
     fn wait_for_room(&self) -> Result<(), Error> {
         let room = |inner: &mut process::Inner| (inner.owner.pending() < TASKS_PENDING_MAX).then_some(());
-        match self.process.wait_for(None, &Interest::Anything, room) {
+        match self.process.wait_for(None, &Interest::Room, room) {
             Waited::Got(()) | Waited::TimedOut => Ok(()),
             Waited::Over => Err(self.process.over_error()),
             Waited::Interrupted => Err(Error::Interrupted),

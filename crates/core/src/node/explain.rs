@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::leases::Lease;
 use super::pool::Worker;
 use super::queue::{Ask, Waiting};
+use super::stock::Stock;
 use super::{ActorState, Node, WorkerState};
 use crate::id::{ActorId, GroupId, ProcessId, TaskId};
 use crate::ledger::tables::{TaskEntry, TaskState};
@@ -121,9 +122,11 @@ impl Node {
             return text;
         }
         match waiting.strategy {
-            Strategy::Group { group, bundle } => self.explain_bundles(group, bundle, asked, &mut text, now),
+            Strategy::Group { group, bundle } => self.explain_bundles(group, bundle, waiting, &mut text, now),
             Strategy::Default | Strategy::Spread | Strategy::Node { .. } => {
-                if self.free.covers(asked) {
+                if let Some(lent) = self.explain_lent(waiting, Stock::Machine) {
+                    text.push_str(&lent);
+                } else if self.free.covers(asked) {
                     let _ = write!(text, "{} GPUs are free, but not on as few of them as it needs", self.free.gpus);
                 }
                 text.push_str(&lacking(asked, &self.free, &self.config.total));
@@ -152,10 +155,11 @@ impl Node {
         &self,
         id: GroupId,
         only: Option<u32>,
-        asked: &Resources,
+        waiting: &Waiting,
         text: &mut String,
         now: Tick,
     ) {
+        let asked = &waiting.resources;
         let mut bundles = self.groups.bundles(id, only).peekable();
         if bundles.peek().is_none() {
             let group = self.explain_group(id, now).unwrap_or_else(|| format!("{id} is not known yet"));
@@ -164,10 +168,26 @@ impl Node {
         }
         let lines = bundles.take(HOLDERS_NAMED_MAX).map(|(index, bundle)| {
             let missing = lacking(asked, &bundle.free, &bundle.total);
-            let missing = if missing.is_empty() { "its free GPUs are not in one piece".to_owned() } else { missing };
+            let stock = Stock::Bundle { group: id, life: bundle.life, index };
+            let missing = match self.explain_lent(waiting, stock) {
+                Some(lent) => lent,
+                None if missing.is_empty() => "its free GPUs are not in one piece".to_owned(),
+                None => missing,
+            };
             format!("bundle {index} of {id}: {missing}")
         });
         text.push_str(&lines.collect::<Vec<_>>().join("; "));
+    }
+
+    /// That an actor waits for CPUs which are free only because blocked tasks lend them.
+    pub(super) fn explain_lent(&self, waiting: &Waiting, stock: Stock) -> Option<String> {
+        let free = self.groups.bundle(stock).map_or(&self.free, |bundle| &bundle.free);
+        let lent = self.lent_cpus(stock);
+        if !waiting.ask.is_lasting() || lent.0 == 0 || free.cpus < waiting.resources.cpus {
+            return None;
+        }
+        let free = free.cpus;
+        Some(format!("{free} CPUs are free, but blocked tasks want {lent} back, and an actor would keep them for life"))
     }
 
     /// Who holds some of what was asked for, by process.

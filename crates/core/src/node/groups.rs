@@ -117,7 +117,6 @@ impl Groups {
         self.reserved.get_mut(stock)
     }
 
-    #[cfg(test)]
     pub(super) fn bundle(&self, stock: Stock) -> Option<&Bundle> {
         self.reserved.get(stock)
     }

@@ -1,4 +1,4 @@
-//! Leases: granting, returning, giving CPUs back while a task waits, asking owners for idle ones.
+//! Leases: granting, returning, asking owners for idle ones. What a task lends while it waits is in `lending`.
 //!
 //! RES-1: the leases and actors that are not blocked hold, together with what is free, exactly the total plus the debt.
 //! A task that resumes takes its CPUs even when there are none; the difference is the debt, it is paid by the next CPUs
@@ -279,41 +279,6 @@ impl Node {
         self.give_back(lease.stock, &lease.holds(), &lease.gpus);
         self.pool.unhost(lease.worker, id, now);
         Some(lease)
-    }
-
-    pub(super) fn blocked(&mut self, process: ProcessId, id: LeaseId, now: Tick, effects: &mut Vec<Effect>) {
-        let cpus = if id == ACTOR_LEASE {
-            self.pool.set_actor_blocked(process, true)
-        } else {
-            match self.leases.get_mut(&id) {
-                Some(lease) if lease.worker == process && !lease.blocked => {
-                    lease.blocked = true;
-                    Some((lease.stock, lease.resources.cpus))
-                }
-                _ => None,
-            }
-        };
-        if let Some((stock, cpus)) = cpus {
-            self.give_cpus(stock, cpus);
-            self.schedule(now, effects);
-        }
-    }
-
-    pub(super) fn unblocked(&mut self, process: ProcessId, id: LeaseId) {
-        let cpus = if id == ACTOR_LEASE {
-            self.pool.set_actor_blocked(process, false)
-        } else {
-            match self.leases.get_mut(&id) {
-                Some(lease) if lease.worker == process && lease.blocked => {
-                    lease.blocked = false;
-                    Some((lease.stock, lease.resources.cpus))
-                }
-                _ => None,
-            }
-        };
-        if let Some((stock, cpus)) = cpus {
-            self.retake_cpus(stock, cpus);
-        }
     }
 
     /// Asks owners for leases that stand in the way of somebody. Each lease is asked for once; its owner returns it when

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::queue::{Ask, Waiting, conflict};
+use super::stock::Stock;
 use super::{ActorState, Node};
 use crate::controller::{Departure, MemberRow};
 use crate::id::{ActorId, GroupId, JobId, NodeId, ProcessId};
@@ -280,10 +281,13 @@ impl Node {
         match waiting.strategy {
             Strategy::Group { group, bundle } => {
                 let mut text = String::new();
-                self.explain_bundles(group, bundle, &waiting.resources, &mut text, now);
+                self.explain_bundles(group, bundle, waiting, &mut text, now);
                 text
             }
-            Strategy::Default | Strategy::Spread | Strategy::Node { .. } => self.nearest_in_words(&waiting.resources),
+            Strategy::Default | Strategy::Spread | Strategy::Node { .. } => {
+                let lent = self.explain_lent(waiting, Stock::Machine);
+                lent.unwrap_or_else(|| self.nearest_in_words(&waiting.resources))
+            }
         }
     }
 

@@ -47,6 +47,11 @@ impl Ask {
         }
     }
 
+    /// Whether it keeps what it gets for longer than a task runs.
+    pub(super) fn is_lasting(&self) -> bool {
+        matches!(self, Ask::Actor { .. })
+    }
+
     pub(super) fn is_waiting(&self) -> bool {
         self.wanted() > 0
     }
@@ -152,6 +157,10 @@ impl Queue {
 
     pub(super) fn wishes_where(&self, is_owner: impl Fn(ProcessId) -> bool) -> Vec<Place> {
         self.wishes.iter().filter(|((owner, _), _)| is_owner(*owner)).map(|(_, place)| *place).collect()
+    }
+
+    pub(super) fn has_actors(&self) -> bool {
+        !self.actors.is_empty()
     }
 
     pub(super) fn actor(&self, actor: ActorId) -> Option<Place> {

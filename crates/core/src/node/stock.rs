@@ -63,10 +63,21 @@ impl Node {
             return self.has_room_for_group(group).then_some(Stock::Machine);
         }
         if let Strategy::Group { group, bundle } = waiting.strategy {
-            let (index, found) = self.groups.bundles(group, bundle).find(|(_, bundle)| bundle.covers(asked))?;
-            return Some(Stock::Bundle { group, life: found.life, index });
+            let stock = |(index, bundle): (u32, &Bundle)| Stock::Bundle { group, life: bundle.life, index };
+            let covering = self.groups.bundles(group, bundle).filter(|(_, bundle)| bundle.covers(asked));
+            return covering.map(stock).find(|stock| self.may_take(waiting, *stock));
         }
-        (self.free.covers(asked) && self.gpus.fits(asked.gpus)).then_some(Stock::Machine)
+        let fits = self.free.covers(asked) && self.gpus.fits(asked.gpus);
+        (fits && self.may_take(waiting, Stock::Machine)).then_some(Stock::Machine)
+    }
+
+    /// Whether what is free of a stock is for this one: an actor does not get CPUs that blocked tasks lend, unless they may
+    /// be waiting for it.
+    fn may_take(&self, waiting: &Waiting, stock: Stock) -> bool {
+        let cpus = waiting.resources.cpus.0;
+        let free = self.groups.bundle(stock).map_or(&self.free, |bundle| &bundle.free).cpus.0;
+        let lasts = waiting.ask.is_lasting() && cpus > 0;
+        !lasts || free >= cpus + self.lent_cpus(stock).0 || self.is_stalled()
     }
 
     /// How many of these could be granted at once, up to `most`.
@@ -135,7 +146,9 @@ impl Node {
         let asked = &waiting.resources;
         let Strategy::Group { group, bundle } = waiting.strategy else {
             let reserved = self.groups.reserved();
-            let left = self.left_of(&self.config.total, Gpus::new(self.config.total.gpus), None, reserved);
+            let lasting = waiting.ask.is_lasting();
+            let whole = Gpus::new(self.config.total.gpus);
+            let left = self.left_of(&self.config.total, whole, (None, lasting), reserved);
             return left.is_some_and(|(free, gpus)| match waiting.ask {
                 Ask::Group { group, .. } => {
                     self.groups.wanted(group).is_some_and(|b| groups::fit(b.iter(), free, gpus))
@@ -144,18 +157,19 @@ impl Node {
             });
         };
         self.groups.bundles(group, bundle).any(|(index, bundle)| {
-            let within = Some((group, index));
+            let within = (Some((group, index)), waiting.ask.is_lasting());
             let left = self.left_of(&bundle.total, bundle.whole.clone(), within, std::iter::empty());
             left.is_some_and(|(free, gpus)| free.covers(asked) && gpus.fits(asked.gpus))
         })
     }
 
-    /// What blocked tasks, actors and groups leave of a stock; nothing when they hold more.
+    /// What blocked tasks, actors and groups leave of a stock; nothing when they hold more. What is lent is left to a task
+    /// alone, not to what lasts.
     fn left_of<'a>(
         &self,
         total: &Resources,
         mut gpus: Gpus,
-        within: Option<(GroupId, u32)>,
+        (within, lasting): (Option<(GroupId, u32)>, bool),
         reserved: impl Iterator<Item = &'a Bundle>,
     ) -> Option<(Resources, Gpus)> {
         let mut left = total.clone();
@@ -170,9 +184,10 @@ impl Node {
             Stock::Bundle { group, index, .. } => within == Some((group, index)),
         };
         let blocked = self.leases.values().filter(|lease| lease.blocked && here(lease.stock));
-        let blocked = blocked.map(|lease| (lease.holds(), &lease.gpus));
+        let held = |holds: Resources, whole: &Resources| if lasting { whole.clone() } else { holds };
+        let blocked = blocked.map(|lease| (held(lease.holds(), &lease.resources), &lease.gpus));
         let hosts = self.pool.workers.values().filter(|worker| here(worker.stock));
-        for (held, indices) in blocked.chain(hosts.map(|worker| (worker.holds(), &worker.gpus))) {
+        for (held, indices) in blocked.chain(hosts.map(|worker| (held(worker.holds(), &worker.held), &worker.gpus))) {
             gpus.take_these(indices, held.gpus);
             if !left.try_take(&held) {
                 return None;

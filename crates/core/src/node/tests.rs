@@ -14,6 +14,7 @@ mod gpus;
 mod groups;
 mod jobs;
 mod leases;
+mod lending;
 mod oversubscription;
 mod overview;
 mod passing;

@@ -109,7 +109,7 @@ impl Watch {
     #[inline]
     pub(super) fn begin(interest: &Interest<'_>) -> Self {
         let slice = match interest {
-            Interest::Objects(_) | Interest::Anything => Some(INTERRUPT_SLICE),
+            Interest::Objects(_) | Interest::Room | Interest::Anything => Some(INTERRUPT_SLICE),
             Interest::Executions => Some(IDLE_SLICE),
             Interest::Answer => None,
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bireme_core::id::ObjectId;
+use bireme_core::id::{LeaseId, ObjectId};
 use bireme_core::{owner, worker};
 use bireme_net::{Sleeper, SpinOutcome, SpinPolicy};
 
@@ -46,10 +46,23 @@ pub(crate) enum Interest<'a> {
     Objects(&'a [ObjectId]),
     /// An answer of the node; such a wait is not interrupted.
     Answer,
+    /// Room for another task: some of those that this process has submitted must end first.
+    Room,
     /// The lead, and through it whatever comes.
     Anything,
     /// Something to run.
     Executions,
+}
+
+impl Interest<'_> {
+    /// Whether a task that waits for this lends its CPU: only where another task may have to run first. An answer of the
+    /// node needs no CPU, and a call of a group is made by tasks that run.
+    fn lends_cpu(&self) -> bool {
+        match self {
+            Interest::Objects(_) | Interest::Room => true,
+            Interest::Answer | Interest::Anything | Interest::Executions => false,
+        }
+    }
 }
 
 thread_local! {
@@ -84,7 +97,8 @@ impl Process {
         let begun = Instant::now();
         let watch = Watch::begin(interest);
         let _busy = Busy::begin(self);
-        let mut wait = Wait { process: self, deadline, watch, leading: false, blocked: false, streaming: false };
+        let seat = current_seat().filter(|_| interest.lends_cpu());
+        let mut wait = Wait { process: self, deadline, watch, seat, leading: false, blocked: false, streaming: false };
         let waited = outside(|| wait.run(interest, &mut check));
         SPIN.with_borrow_mut(|spin| {
             if let Some(spin) = spin {
@@ -134,6 +148,8 @@ struct Wait<'a> {
     process: &'a Process,
     deadline: Option<Instant>,
     watch: Watch,
+    /// The lease whose CPU is lent while this waits.
+    seat: Option<LeaseId>,
     leading: bool,
     blocked: bool,
     streaming: bool,
@@ -204,7 +220,7 @@ impl Wait<'_> {
     /// Sleeps as the leader. False when it ended without anything to read: the time is up, or a signal came.
     fn sleep(&mut self) -> bool {
         let process = self.process;
-        if current_seat().is_some() && !self.blocked {
+        if self.seat.is_some() && !self.blocked {
             let mut inner = process.lock();
             self.tell_blocked(&mut inner);
         }
@@ -241,7 +257,7 @@ impl Wait<'_> {
 
     /// A task that really waits gives its CPU back, once per wait.
     fn tell_blocked(&mut self, inner: &mut Inner) {
-        if let Some(lease) = current_seat()
+        if let Some(lease) = self.seat
             && !self.blocked
         {
             self.blocked = true;
@@ -252,7 +268,7 @@ impl Wait<'_> {
 
     fn leave(&mut self, inner: &mut Inner) {
         if self.blocked
-            && let Some(lease) = current_seat()
+            && let Some(lease) = self.seat
         {
             self.process.step_worker(inner, worker::Event::Unblocked { lease });
             self.process.flush(inner);

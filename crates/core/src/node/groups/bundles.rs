@@ -33,7 +33,6 @@ impl Bundles {
         range.filter(|(_, bundle)| bundle.usable).map(|((_, index), bundle)| (*index, bundle))
     }
 
-    #[cfg(test)]
     pub(super) fn get(&self, stock: Stock) -> Option<&Bundle> {
         let Stock::Bundle { group, life, index } = stock else { return None };
         self.0.get(&(group, index)).filter(|bundle| bundle.life == life)

@@ -59,7 +59,8 @@ fn an_actor_waits_for_resources_and_never_shares() {
     f.leased(DRIVER, 1, cpus(1.0));
     let spec = actor_spec(1, None, 0);
     assert_eq!(create(&mut f, &spec), []);
-    assert_eq!(f.ask(W2, ToNode::Blocked { lease: LeaseId(1) }), [Effect::Spawn(W3)]);
+    let effects = f.ask(DRIVER, ToNode::ReturnLease { lease: LeaseId(1) });
+    assert_eq!(spawned(&effects), [W3], "a process without a past");
 }
 
 #[test]

@@ -106,7 +106,8 @@ fn a_blocked_task_gives_its_cpu_and_takes_it_again_into_debt() {
     assert_eq!(f.ask(W2, ToNode::Blocked { lease: LeaseId(1) }), []);
     assert_eq!(f.want_at(W2, 0, 1, cpus(1.0), 1), [Effect::Spawn(W3)], "never a lease on oneself");
     assert_eq!(f.hello(W3), grant_effects(W2, 0, 2, W3));
-    assert_eq!(f.ask(W2, ToNode::Unblocked { lease: LeaseId(1) }), []);
+    let reclaim = to(W2, FromNode::Reclaim { lease: LeaseId(2) });
+    assert_eq!(f.ask(W2, ToNode::Unblocked { lease: LeaseId(1) }), [reclaim]);
     assert_eq!((f.node.free.cpus, f.node.debt), (Amount(0), Amount::whole(1)));
     let effects = f.ask(W2, ToNode::ReturnLease { lease: LeaseId(2) });
     assert_eq!(effects, [to(W3, FromNode::LeaseClosed { lease: LeaseId(2) })]);

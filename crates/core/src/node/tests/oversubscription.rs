@@ -173,6 +173,7 @@ impl Fixture {
         expected.cpus.0 += node.debt.0;
         assert_eq!(held, expected, "RES-1: free and held make the total and the debt");
         assert!(node.debt.0 == 0 || node.free.cpus.0 == 0, "RES-1: nothing is free while in debt");
+        self.check_lending();
         assert!(node.pool.workers.len() <= node.config.processes_max as usize);
         for effect in effects {
             let Effect::Send { message: FromNode::Granted { lease, worker, .. }, to } = effect else { continue };
@@ -187,6 +188,20 @@ impl Fixture {
             assert_eq!(worker.leases.len(), announced, "{process} hosts what it was given");
             assert!(announced == 0 || worker.state == WorkerState::Leased, "{process} is {:?}", worker.state);
         }
+    }
+}
+
+impl Fixture {
+    /// A debt is being collected.
+    fn check_lending(&self) {
+        let node = &self.node;
+        let own = |stock: &Stock| node.groups.bundle(*stock).is_none();
+        let pays = |lease: &&Lease| own(&lease.stock) && !lease.blocked && lease.resources.cpus.0 > 0;
+        let (asked, others): (Vec<_>, Vec<_>) = node.leases.values().filter(pays).partition(|lease| lease.reclaimed);
+        let asked: u64 = asked.iter().map(|lease| lease.resources.cpus.0).sum();
+        // What ran in a group that was removed is being ended.
+        let spare = others.iter().any(|lease| lease.stock == Stock::Machine && node.live.contains(&lease.owner));
+        assert!(asked >= node.debt.0 || !spare, "RES-1: leases are asked for until they cover the debt");
     }
 }
 

@@ -1,0 +1,86 @@
+//! CPUs while tasks wait: who lends one, who gets it, and which processes tasks run in.
+#![allow(clippy::unwrap_used, missing_docs)]
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use bireme::ObjectRef;
+use support::{Gate, Scratch, pass, start, two_cpus};
+
+/// Runs `body` and says whether nobody else was between its beginning and its end, in whichever process.
+fn alone(place: &Path, body: impl FnOnce()) -> bool {
+    // A lock of this descriptor: another thread of the process is kept out too.
+    let file = File::create(place).unwrap();
+    if file.try_lock().is_err() {
+        return false;
+    }
+    body();
+    file.unlock().unwrap();
+    true
+}
+
+#[bireme::remote]
+fn ask_the_node(place: PathBuf) -> bool {
+    alone(&place, || {
+        for _ in 0..100 {
+            bireme::state().unwrap();
+        }
+    })
+}
+
+#[test]
+fn a_task_that_asks_the_node_keeps_its_cpu() {
+    let _turn = start(two_cpus().cpus(1.0).spin(false));
+    let scratch = Scratch::new("asking");
+    let tasks: Vec<_> = (0..10).map(|_| ask_the_node::remote(scratch.path("place"))).collect();
+    let alone = bireme::get_all(&tasks).unwrap();
+    assert_eq!(alone, [true; 10], "two tasks ran at once on one CPU");
+}
+
+#[bireme::remote]
+fn pass_gate(gate: PathBuf) -> u8 {
+    pass(&gate);
+    7
+}
+
+#[bireme::remote]
+fn wait_for(value: Vec<ObjectRef<u8>>) -> bireme::Result<u8> {
+    value[0].get()
+}
+
+pub struct Holder;
+
+#[bireme::actor(cpus = 1)]
+impl Holder {
+    pub fn new() -> Self {
+        Holder
+    }
+
+    pub fn pid(&self) -> u32 {
+        std::process::id()
+    }
+}
+
+#[test]
+fn an_actor_waits_for_a_cpu_of_its_own_while_tasks_lend_theirs() {
+    let _turn = start(two_cpus());
+    let scratch = Scratch::new("lent");
+    let gate = Gate::closed(&scratch, "gate");
+    // One that needs no CPU, so that the task which waits for it lends one and nobody uses it.
+    let opened = pass_gate::options().cpus(0.0).remote(gate.path.clone());
+    let waits = wait_for::remote(vec![opened]);
+    support::eventually("the task waits", || bireme::state().unwrap().leases.iter().any(|lease| lease.blocked));
+    let first = Holder::remote();
+    first.pid().get().unwrap();
+    let second = Holder::remote();
+    let ready = second.ready();
+    support::eventually("the node says why it waits", || ready.explain().unwrap().contains("queued for 1 CPU"));
+    let why = ready.explain().unwrap();
+    assert!(why.contains("1 CPUs are free, but blocked tasks want 1 back"), "{why}");
+    gate.open();
+    assert_eq!(waits.get().unwrap(), 7);
+    ready.get().unwrap();
+}
