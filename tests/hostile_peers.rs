@@ -5,17 +5,21 @@
 mod locked;
 mod support;
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use bireme_runtime::net::door::{DialError, DialSecurity, Timeouts, dial};
 use bireme_runtime::net::frame::{FrameKind, HEADER_BYTES, WIRE_VERSION};
 use bireme_runtime::net::hello::{Greeting, Hello, Purpose, Ticket};
 use bireme_runtime::net::tls::{Authority, ClientTls, Credentials, PeerIdentity, Role, TlsWire};
 use bireme_runtime::net::wire::{Wire, read_exact, write_all};
-use locked::{Locked, Part};
+use locked::{Locked, Member, Part};
 use support::{PATIENCE, eventually};
 
 /// What a process may grow by while it is attacked.
@@ -154,7 +158,7 @@ fn peers_that_say_nothing_or_one_letter_at_a_time_keep_nobody_out_and_cost_littl
         // dials the other one.
         let (honest, mut joined) = (cluster.part("b"), None);
         eventually("an honest newcomer gets in", || {
-            joined = locked::Member::start(&honest).ok();
+            joined = Member::start(&honest).ok();
             joined.is_some()
         });
         for mut stream in &crowd {
@@ -168,6 +172,83 @@ fn peers_that_say_nothing_or_one_letter_at_a_time_keep_nobody_out_and_cost_littl
             assert!(hear(&mut stream).is_empty());
         }
     });
+}
+
+/// Connections that say nothing, 1,000 a second, until it is dropped or its time is over.
+struct Flood {
+    made: Arc<AtomicU64>,
+    stop: Option<Sender<()>>,
+    flooding: Option<JoinHandle<()>>,
+}
+
+impl Flood {
+    /// Connections that are held open; more than may wait.
+    const OPEN_MAX: usize = 600;
+
+    fn start(address: SocketAddr, time_max: Duration) -> Self {
+        let (stop, stopped) = channel();
+        let made = Arc::new(AtomicU64::new(0));
+        let counted = made.clone();
+        let flooding = std::thread::spawn(move || {
+            let (begin, mut open) = (Instant::now(), VecDeque::new());
+            let pause = || stopped.recv_timeout(Duration::from_millis(5)) == Err(RecvTimeoutError::Timeout);
+            while begin.elapsed() < time_max && pause() {
+                // What a slow machine missed is made up for.
+                while u128::from(counted.load(Ordering::Relaxed)) < begin.elapsed().as_millis() {
+                    open.extend(TcpStream::connect_timeout(&address, Duration::from_millis(100)));
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    if open.len() > Self::OPEN_MAX {
+                        open.pop_front();
+                    }
+                }
+            }
+        });
+        Self { made, stop: Some(stop), flooding: Some(flooding) }
+    }
+
+    /// Waits until it has made so many connections.
+    fn reaches(&self, count: u64) {
+        eventually("the flood rises", || self.made.load(Ordering::Relaxed) >= count);
+    }
+
+    /// Whether its time is not over yet.
+    fn is_on(&self) -> bool {
+        self.flooding.as_ref().is_some_and(|flooding| !flooding.is_finished())
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        self.flooding.take().unwrap().join().unwrap();
+    }
+}
+
+/// Members join during a flood, each when it has made so many more connections, and none is kept out.
+fn join_during_a_flood(name: &str, members: u64, every: u64, time_max: Duration) {
+    let cluster = Locked::start(name, true);
+    let flood = Flood::start(cluster.address, time_max);
+    let started = (1..=members).map(|number| {
+        flood.reaches(number * every);
+        Member::start(&cluster.part(&format!("m{number}")))
+    });
+    let joined: Vec<Result<Member, String>> = started.collect();
+    assert!(flood.is_on(), "the flood was over before the last one had joined");
+    drop(flood);
+    let refused: Vec<&String> = joined.iter().filter_map(|joined| joined.as_ref().err()).collect();
+    assert!(refused.is_empty(), "{} of {members} were kept out: {refused:#?}", refused.len());
+    assert_eq!(add::remote(1, 2).get_timeout(PATIENCE).unwrap(), 3);
+}
+
+#[test]
+fn all_who_join_get_in_during_a_flood_of_silent_connections() {
+    join_during_a_flood("flood", 3, 700, Duration::from_secs(60));
+}
+
+#[test]
+#[ignore = "a flood of 30 s: `cargo xtask slow` runs it"]
+fn all_who_join_get_in_during_a_long_flood_of_silent_connections() {
+    join_during_a_flood("long-flood", 6, 5_000, Duration::from_secs(120));
 }
 
 #[test]
@@ -272,7 +353,7 @@ fn a_client_is_no_node_whatever_it_says() {
     let part = cluster.part("impostor");
     credentials.save(&part.keys.join(format!("{id:032x}")).join("node.pem")).unwrap();
     under_way(|| {
-        let reason = locked::Member::start(&part).err().unwrap();
+        let reason = Member::start(&part).err().unwrap();
         assert!(reason.contains("a client's certificate"), "{reason}");
     });
 }

@@ -1,7 +1,7 @@
 //! The one TCP port of a node: who may come in, and how far.
 //!
-//! A thread accepts; each newcomer gets a thread of its own until it is known, of which there are only so many, for only
-//! so long, for only so many bytes ([`Limits`]). What a newcomer can reach:
+//! A thread accepts, and lets newcomers wait until they say something; each that does gets a thread of its own until it is known,
+//! of which there are only so many, for only so long, for only so many bytes ([`Limits`]). What a newcomer can reach:
 //!
 //! | what it has | what it gets |
 //! |---|---|
@@ -10,16 +10,27 @@
 //! | a certificate of this cluster | its hello goes to the [`Greeter`], who welcomes or refuses it |
 //! | the key of this door's user, on this machine, and a door that is bound to loopback | the same, without TLS |
 //!
-//! When the door is crowded, the newcomer that has been unknown for longest makes way: an honest greeting takes
-//! milliseconds. One address has only a part of the places, so that others still get in. Nothing that a newcomer sends
-//! ends the door; every refusal is counted, and told to the greeter at a bounded rate.
+//! When the door is crowded, the newcomer that has been silent, or unknown, for longest makes way at once: an honest one speaks as
+//! soon as it is connected, and its greeting takes milliseconds. One address has only a part of the places and begins only so many
+//! greetings in a second, so that others still get in, and those that have shown a certificate have places of their own. Nothing that
+//! a newcomer sends ends the door; every refusal is counted, and told to the greeter at a bounded rate.
+//!
+//! | file | what |
+//! |---|---|
+//! | `porch`, `room` | the thread that accepts, and those who wait |
+//! | `slots`, `greeting` | those who are greeted, and their places |
+//! | `arrival`, `enrolment`, `tickets`, `refusals` | what becomes of them |
+//! | `dial` | the other side |
+//! | `loopback` | how both sides of a door without TLS prove whose they are |
 
 mod arrival;
 mod dial;
 mod enrolment;
 mod greeting;
 mod loopback;
+mod porch;
 mod refusals;
+mod room;
 mod slots;
 mod tickets;
 
@@ -27,7 +38,7 @@ mod tickets;
 mod tests;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -42,21 +53,26 @@ pub use loopback::LoopbackKey;
 pub use refusals::Refusal;
 pub use tickets::{TICKETS_MAX, TicketError, Tickets};
 
+use porch::Porch;
 use refusals::Refusals;
 use slots::Slots;
-
-/// The stack of a thread that greets: TLS and a small frame.
-const STACK_BYTES: usize = 512 << 10;
-/// How long the door pauses when the system has no more descriptors or threads.
-const EXHAUSTED_PAUSE: Duration = Duration::from_millis(20);
 
 /// How much of the node a newcomer gets before it is known.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Newcomers at a time, those included whose welcome the greeter still owes.
+    /// Connections that have said nothing yet, or wait for their turn. When there are more, the one that has been silent for longest
+    /// is closed.
+    pub waiting: usize,
+    /// Of these, from one address.
+    pub waiting_per_address: usize,
+    /// Greetings that one address begins in a second; the others wait.
+    pub greetings_per_second: u32,
+    /// Newcomers that are greeted at a time. When there are more, the one that has been unknown for longest is closed.
     pub newcomers: usize,
     /// Of these, from one address.
     pub newcomers_per_address: usize,
+    /// Places beside these for those that have shown a certificate, and whose welcome is still owed.
+    pub members: usize,
     /// The whole time for handshake and hello.
     pub greeting: Duration,
     /// Bytes that it may send meanwhile.
@@ -65,7 +81,16 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { newcomers: 64, newcomers_per_address: 32, greeting: Duration::from_secs(5), bytes: 32 << 10 }
+        Self {
+            waiting: 512,
+            waiting_per_address: 384,
+            greetings_per_second: 256,
+            newcomers: 128,
+            newcomers_per_address: 96,
+            members: 128,
+            greeting: Duration::from_secs(5),
+            bytes: 32 << 10,
+        }
     }
 }
 
@@ -188,11 +213,8 @@ impl Door {
             counters: Counters::default(),
             closing: AtomicBool::new(false),
         });
-        let accept = {
-            let (listener, shared) = (listener.clone(), shared.clone());
-            move || accept(&listener, &shared)
-        };
-        let accepting = thread::Builder::new().name("bireme-door".into()).spawn(accept).map_err(failed)?;
+        let porch = Porch::new(listener.clone(), shared.clone()).map_err(failed)?;
+        let accepting = thread::Builder::new().name("bireme-door".into()).spawn(|| porch.run()).map_err(failed)?;
         Ok(Self { address, listener, shared, accepting: Some(accepting) })
     }
 
@@ -237,42 +259,5 @@ impl Drop for Door {
             let _ = accepting.join();
         }
         self.shared.slots.close(self.shared.limits.greeting);
-    }
-}
-
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    loop {
-        let accepted = listener.accept();
-        if shared.closing.load(Ordering::Acquire) {
-            return;
-        }
-        match accepted {
-            Ok((stream, address)) => admit(shared, stream, address),
-            Err(error) if is_of_newcomer(&error) => {}
-            // Out of descriptors or memory: newcomers wait in the system's queue until some are free again.
-            Err(_) => thread::sleep(EXHAUSTED_PAUSE),
-        }
-    }
-}
-
-/// Whether accepting failed because of who came, not because of us.
-fn is_of_newcomer(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
-}
-
-fn admit(shared: &Arc<Shared>, stream: TcpStream, address: SocketAddr) {
-    shared.counters.came.fetch_add(1, Ordering::Relaxed);
-    let Some(slot) = shared.slots.admit(&stream, address.ip()) else {
-        shared.refusals.crowded(address);
-        return;
-    };
-    let greet = {
-        let shared = shared.clone();
-        move || greeting::greet(&shared, stream, address, slot)
-    };
-    let spawned = thread::Builder::new().name("bireme-newcomer".into()).stack_size(STACK_BYTES).spawn(greet);
-    if spawned.is_err() {
-        shared.refusals.crowded(address);
-        thread::sleep(EXHAUSTED_PAUSE);
     }
 }

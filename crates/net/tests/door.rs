@@ -363,6 +363,72 @@ fn many_slow_peers_keep_nobody_out_and_cost_little() {
     assert!(grown < 16 << 20, "{grown} bytes for peers that nobody knows");
 }
 
+/// A dialler that does not try again.
+const ONCE: Timeouts = Timeouts { connect: DAY, greeting: DAY, attempts: 1 };
+
+#[test]
+fn silent_connections_keep_nobody_out_at_the_first_attempt() {
+    let home = Home::new();
+    let limits = Limits { waiting: 60, waiting_per_address: 40, ..Limits::default() };
+    let (door, lobby) = home.door(limits);
+    let security = DialSecurity::Tls(ClientTls::new(&home.credentials(Role::Node)).unwrap());
+    // Of the address of the honest one, which is its own too, and of others: more than may wait.
+    let mut silent: Vec<TcpStream> = (0..50).map(|_| TcpStream::connect(door.address()).unwrap()).collect();
+    for number in 0..50u8 {
+        let from: SocketAddr = format!("127.0.0.{}:0", 2 + number % 5).parse().unwrap();
+        silent.push(support::connect_from(from, door.address()));
+    }
+    for _ in 0..5 {
+        dial(door.address(), &security, &hello(Purpose::Control), ONCE).unwrap();
+        silent.extend((0..50).map(|_| TcpStream::connect(door.address()).unwrap()));
+    }
+    lobby.wait_until(|| door.counts().crowded >= 250);
+    assert_eq!(door.newcomers(), 0, "who says nothing has no thread");
+}
+
+#[test]
+fn connections_that_begin_a_greeting_and_stop_make_way_at_once() {
+    let home = Home::new();
+    let (door, _lobby) = home.door(Limits { newcomers: 20, newcomers_per_address: 16, ..Limits::default() });
+    let security = DialSecurity::Tls(ClientTls::new(&home.credentials(Role::Node)).unwrap());
+    for (round, from) in ["127.0.0.9:0", "127.0.0.1:0"].into_iter().enumerate() {
+        let from: SocketAddr = from.parse().unwrap();
+        let _stopped: Vec<TcpStream> = (0..60)
+            .map(|_| {
+                let mut stream = support::connect_from(from, door.address());
+                // It may have been sent away already.
+                let _ = stream.write_all(&[22, 3, 1]);
+                stream
+            })
+            .collect();
+        dial(door.address(), &security, &hello(Purpose::Control), ONCE).unwrap();
+        assert_eq!(door.counts().arrived, round as u64 + 1);
+    }
+}
+
+#[test]
+fn a_dialler_that_is_turned_away_without_a_word_tries_again() {
+    let home = Home::new();
+    let (door, _lobby) = home.door(Limits::default());
+    let crowded = TcpListener::bind(LOOPBACK).unwrap();
+    let address = crowded.local_addr().unwrap();
+    let inside = door.address();
+    let turning_away = std::thread::spawn(move || {
+        for _ in 0..2 {
+            drop(crowded.accept().unwrap());
+        }
+        let (from, to) = (crowded.accept().unwrap().0, TcpStream::connect(inside).unwrap());
+        let back = (to.try_clone().unwrap(), from.try_clone().unwrap());
+        let copying = std::thread::spawn(move || std::io::copy(&mut &back.0, &mut &back.1));
+        let _ = std::io::copy(&mut &from, &mut &to);
+        let _ = to.shutdown(std::net::Shutdown::Both);
+        let _ = copying.join().unwrap();
+    });
+    let credentials = enrol(address, &home.token(Role::Node, DAY, Some(1)), Role::Node, Timeouts::default()).unwrap();
+    turning_away.join().unwrap();
+    dial_as(door.address(), &credentials).unwrap();
+}
+
 #[test]
 fn a_door_without_a_lock_is_for_loopback_alone() {
     let (greeter, _lobby) = Lobby::new();

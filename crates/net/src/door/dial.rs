@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::CertificateDer;
@@ -10,6 +11,7 @@ use super::arrival::Line;
 use super::loopback::{self, Ends, LoopbackKey, ProofError};
 use crate::frame::{FrameError, FrameKind, ReadError, read_frame, write_frame};
 use crate::hello::{Enrolled, Greeting, HELLO_BYTES_MAX, Hello, HelloError, Purpose, Welcome, decode_reason};
+use crate::secret;
 use crate::tls::{ClientTls, Credentials, Fingerprint, Key, Role, SecurityError, Side, TlsWire, explain, tls_error};
 use crate::token::Token;
 use crate::wire::{Patience, PlainWire, Socket, Wire};
@@ -33,11 +35,13 @@ pub struct Timeouts {
     pub connect: Duration,
     /// Then for handshake and answer.
     pub greeting: Duration,
+    /// How often it tries in all, when the other side closes the connection without a word, as a crowded door does.
+    pub attempts: u32,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(3), greeting: Duration::from_secs(5) }
+        Self { connect: Duration::from_secs(3), greeting: Duration::from_secs(5), attempts: 6 }
     }
 }
 
@@ -150,8 +154,37 @@ impl DialError {
     }
 }
 
+/// The pause before the second attempt; each one after it is twice as long.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Tries again when the other side closes the connection without a word.
+fn retried<T>(timeouts: Timeouts, attempt: impl Fn() -> Result<T, DialError>) -> Result<T, DialError> {
+    let mut pause = RETRY_PAUSE;
+    for _ in 1..timeouts.attempts {
+        match attempt() {
+            Err(DialError::Closed { .. }) => {
+                // Those that were turned away together do not come back together.
+                let [part, ..] = secret::random::<8>();
+                thread::sleep(pause + pause * u32::from(part) / 256);
+                pause *= 2;
+            }
+            done => return done,
+        }
+    }
+    attempt()
+}
+
 /// Dials a node and says hello. The wire blocks, without a timeout.
 pub fn dial(
+    address: SocketAddr,
+    security: &DialSecurity,
+    hello: &Hello,
+    timeouts: Timeouts,
+) -> Result<(Welcome, Box<dyn Wire>), DialError> {
+    retried(timeouts, || dial_once(address, security, hello, timeouts))
+}
+
+fn dial_once(
     address: SocketAddr,
     security: &DialSecurity,
     hello: &Hello,
@@ -173,18 +206,18 @@ pub fn dial(
 /// Gets a certificate for a token. The secret is told to nobody but the authority that the token names.
 pub fn enrol(address: SocketAddr, token: &Token, role: Role, timeouts: Timeouts) -> Result<Credentials, DialError> {
     let tls = ClientTls::pinned(token.fingerprint)?;
-    certify(address, tls, token.to_text(), role, token.fingerprint, timeouts)
+    retried(timeouts, || certify(address, &tls, token.to_text(), role, token.fingerprint, timeouts))
 }
 
 /// Gets a new certificate, with a new key, for the one that is about to expire.
 pub fn renew(address: SocketAddr, credentials: &Credentials, timeouts: Timeouts) -> Result<Credentials, DialError> {
-    let tls = ClientTls::new(credentials)?;
-    certify(address, tls, String::new(), credentials.identity().role, credentials.fingerprint(), timeouts)
+    let (tls, role) = (ClientTls::new(credentials)?, credentials.identity().role);
+    retried(timeouts, || certify(address, &tls, String::new(), role, credentials.fingerprint(), timeouts))
 }
 
 fn certify(
     address: SocketAddr,
-    tls: ClientTls,
+    tls: &ClientTls,
     token: String,
     role: Role,
     fingerprint: Fingerprint,
@@ -192,7 +225,7 @@ fn certify(
 ) -> Result<Credentials, DialError> {
     let key = Key::generate()?;
     let hello = Hello::new(0, 0, Purpose::Enrol { token, role, public_key: key.public() });
-    let mut line = connect(address, &DialSecurity::Tls(tls), timeouts)?;
+    let mut line = connect(address, &DialSecurity::Tls(tls.clone()), timeouts)?;
     let enrolled: Enrolled = ask(address, &mut line, &hello)?;
     let (certificate, authority) =
         (CertificateDer::from(enrolled.certificate), CertificateDer::from(enrolled.authority));

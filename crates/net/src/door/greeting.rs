@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use super::arrival::{Arrival, Line};
 use super::enrolment::Request;
 use super::loopback::{self, Ends, ProofError};
-use super::slots::Slot;
+use super::slots::{NoPlace, Slot};
 use super::{Security, Shared};
 use crate::frame::{FrameError, ReadError, read_frame, write_frame};
 use crate::hello::{Enrolled, Greeting, HELLO_BYTES_MAX, Hello, Purpose};
@@ -33,7 +33,8 @@ pub(super) fn greet(shared: &Shared, stream: TcpStream, address: SocketAddr, slo
         // Whoever does not get so far is not told a word.
         Err(reason) => return refuse(&slot, &reason),
     };
-    let heard = prove(shared, &mut line).and_then(|()| hear(shared, &mut line));
+    let proved = prove(shared, &mut line).and_then(|()| give_place(shared, &slot, &line));
+    let heard = proved.and_then(|()| hear(shared, &mut line));
     let hello = match heard {
         Ok(hello) => hello,
         Err(reason) => {
@@ -55,6 +56,24 @@ pub(super) fn greet(shared: &Shared, stream: TcpStream, address: SocketAddr, slo
     }
     shared.counters.arrived.fetch_add(1, Ordering::Relaxed);
     shared.greeter.arrived(Arrival::new(hello, line, slot, address, shared.refusals.clone()));
+}
+
+/// Gives a newcomer that has proved that it belongs here a place for members; the reason if there is none.
+fn give_place(shared: &Shared, slot: &Slot, line: &Line) -> Result<(), String> {
+    let is_member = match shared.security {
+        Security::Loopback(_) => true,
+        Security::Tls(_) => line.identity().is_some(),
+    };
+    match is_member.then(|| slot.is_of_member()) {
+        None | Some(Ok(())) => Ok(()),
+        Some(Err(NoPlace::MadeWay)) => Err("it had to make way for others".into()),
+        Some(Err(NoPlace::Full)) => Err("the node greets as many members as it can: try again".into()),
+    }
+}
+
+/// Why somebody goes whose time is over.
+pub(super) fn said_nothing(shared: &Shared) -> String {
+    format!("the peer did not say who it is within {} s", shared.limits.greeting.as_secs_f32())
 }
 
 /// Finds out what the newcomer speaks, and speaks it; the reason if that is not to be had, and none when it went without a
@@ -180,9 +199,7 @@ fn in_words(shared: &Shared, error: &io::Error) -> String {
         return explain(error);
     }
     match error.kind() {
-        io::ErrorKind::TimedOut => {
-            format!("the peer did not say who it is within {} s", shared.limits.greeting.as_secs_f32())
-        }
+        io::ErrorKind::TimedOut => said_nothing(shared),
         io::ErrorKind::UnexpectedEof => "the peer went before it said who it is".into(),
         _ => error.to_string(),
     }

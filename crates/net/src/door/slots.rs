@@ -1,14 +1,16 @@
-//! The places for newcomers: a bounded number, and who makes way when there is none left.
+//! The places of those that are greeted: a bounded number, and who makes way when there is none left.
+//!
+//! A newcomer that has shown a certificate takes one of the places for members, where nobody makes it go.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Limits;
 
-/// A newcomer is left alone for so long, however crowded it is: an honest one is known by then.
-const GRACE: Duration = Duration::from_millis(250);
+/// Addresses of members that are remembered; when there are more, the one that was a member's longest ago is forgotten.
+const MEMBER_ADDRESSES_MAX: usize = 4096;
 
 /// All places.
 pub(super) struct Slots {
@@ -24,22 +26,33 @@ struct State {
     /// Slots that have not been dropped, those that made way included.
     alive: usize,
     closed: bool,
+    /// Addresses from which somebody has shown a certificate, and the number of the last one.
+    members: BTreeMap<Crowd, u64>,
 }
 
 struct Entry {
     crowd: Crowd,
-    since: Instant,
     /// Another handle of the connection, to end it while its thread waits for it.
     stream: TcpStream,
-    /// Whether it has yet to say who it is.
-    unknown: bool,
+    stage: Stage,
+}
+
+/// How far a newcomer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It has yet to say who it is, and makes way for others.
+    Unknown,
+    /// It has said what it wants, and the rest is ours.
+    Known,
+    /// It has shown a certificate.
+    Member,
 }
 
 /// What counts as one address.
-type Crowd = u64;
+pub(super) type Crowd = u64;
 
 /// An IPv4 address; of IPv6 the first half, since the other is a machine's own choice.
-fn crowd_of(address: IpAddr) -> Crowd {
+pub(super) fn crowd_of(address: IpAddr) -> Crowd {
     match address.to_canonical() {
         IpAddr::V4(address) => u64::from(address.to_bits()),
         IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
@@ -57,31 +70,31 @@ impl Slots {
         Arc::new(Self { limits, state: Mutex::default(), left: Condvar::new() })
     }
 
-    /// A place for a newcomer; none when everybody there is younger than the grace, or known.
-    pub(super) fn admit(self: &Arc<Self>, stream: &TcpStream, address: IpAddr) -> Option<Slot> {
-        self.admit_at(stream, address, Instant::now())
-    }
-
-    pub(super) fn admit_at(self: &Arc<Self>, stream: &TcpStream, address: IpAddr, now: Instant) -> Option<Slot> {
+    /// A place for a newcomer that has spoken. The one that has been unknown for longest makes way, when there is none. None when
+    /// everybody there is known, or too many threads have not ended yet of those that made way.
+    pub(super) fn admit(self: &Arc<Self>, stream: &TcpStream, crowd: Crowd) -> Option<Slot> {
         // No descriptor left for it is no room either.
         let stream = stream.try_clone().ok()?;
         let mut state = self.state();
-        if state.closed {
+        if state.closed || state.alive >= 2 * self.limits.newcomers + self.limits.members {
             return None;
         }
-        let crowd = crowd_of(address);
-        let from_here = state.open.values().filter(|entry| entry.crowd == crowd).count();
-        if from_here >= self.limits.newcomers_per_address {
-            state.make_way(now, |entry| entry.crowd == crowd)?;
+        if state.newcomers().filter(|entry| entry.crowd == crowd).count() >= self.limits.newcomers_per_address {
+            state.make_way(|entry| entry.crowd == crowd)?;
         }
-        if state.open.len() >= self.limits.newcomers {
-            state.make_way(now, |_| true)?;
+        if state.newcomers().count() >= self.limits.newcomers {
+            state.make_way(|_| true)?;
         }
         let number = state.next;
         state.next += 1;
-        state.open.insert(number, Entry { crowd, since: now, stream, unknown: true });
+        state.open.insert(number, Entry { crowd, stream, stage: Stage::Unknown });
         state.alive += 1;
         Some(Slot { slots: self.clone(), number })
+    }
+
+    /// Whether somebody has shown a certificate who came from there.
+    pub(super) fn is_member(&self, crowd: Crowd) -> bool {
+        self.state().members.contains_key(&crowd)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -92,9 +105,7 @@ impl Slots {
     pub(super) fn close(&self, patience: Duration) {
         let mut state = self.state();
         state.closed = true;
-        let unknown: Vec<u64> =
-            state.open.iter().filter(|(_, entry)| entry.unknown).map(|(number, _)| *number).collect();
-        unknown.into_iter().for_each(|number| state.send_away(number));
+        while state.make_way(|_| true).is_some() {}
         // Known ones may be with the greeter, who answers them when it likes.
         let greeted = |state: &mut State| state.alive > state.open.len();
         let _ = self.left.wait_timeout_while(state, patience, greeted);
@@ -106,32 +117,65 @@ impl Slots {
 }
 
 impl State {
-    /// Sends away who has been unknown for longest, if for longer than the grace.
-    fn make_way(&mut self, now: Instant, counts: impl Fn(&Entry) -> bool) -> Option<()> {
-        // Numbers grow with time, so the first is the oldest.
-        let (number, entry) = self.open.iter().find(|(_, entry)| entry.unknown && counts(entry))?;
-        if now.saturating_duration_since(entry.since) < GRACE {
-            return None;
-        }
-        let number = *number;
-        self.send_away(number);
-        Some(())
+    fn newcomers(&self) -> impl Iterator<Item = &Entry> {
+        self.open.values().filter(|entry| entry.stage != Stage::Member)
     }
 
-    fn send_away(&mut self, number: u64) {
+    /// Sends away who has been unknown for longest.
+    fn make_way(&mut self, counts: impl Fn(&Entry) -> bool) -> Option<()> {
+        // Numbers grow with time, so the first is the oldest.
+        let oldest = self.open.iter().find(|(_, entry)| entry.stage == Stage::Unknown && counts(entry))?;
+        let number = *oldest.0;
         if let Some(entry) = self.open.remove(&number) {
             // It may have gone by itself.
             let _ = entry.stream.shutdown(Shutdown::Both);
         }
+        Some(())
+    }
+
+    fn remember_member(&mut self, crowd: Crowd, number: u64) {
+        self.members.insert(crowd, number);
+        if self.members.len() > MEMBER_ADDRESSES_MAX
+            && let Some((oldest, _)) = self.members.iter().min_by_key(|(_, number)| **number)
+        {
+            let oldest = *oldest;
+            self.members.remove(&oldest);
+        }
     }
 }
 
+/// Why a newcomer does not get a place for members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoPlace {
+    /// It had to make way already.
+    MadeWay,
+    /// All are taken.
+    Full,
+}
+
 impl Slot {
+    /// It has shown a certificate: from now on it has a place for members, and nobody makes it go.
+    pub(super) fn is_of_member(&self) -> Result<(), NoPlace> {
+        let mut state = self.slots.state();
+        let members = state.open.values().filter(|entry| entry.stage == Stage::Member).count();
+        let entry = state.open.get_mut(&self.number).ok_or(NoPlace::MadeWay)?;
+        if members >= self.slots.limits.members {
+            return Err(NoPlace::Full);
+        }
+        entry.stage = Stage::Member;
+        let crowd = entry.crowd;
+        state.remember_member(crowd, self.number);
+        Ok(())
+    }
+
     /// From now on it is our turn, and nobody makes it go. Fails when it had to go already.
     pub(super) fn known(&self) -> bool {
         let mut state = self.slots.state();
-        let entry = state.open.get_mut(&self.number);
-        entry.map(|entry| entry.unknown = false).is_some()
+        let Some(entry) = state.open.get_mut(&self.number) else { return false };
+        if entry.stage == Stage::Unknown {
+            entry.stage = Stage::Known;
+        }
+        true
     }
 
     /// Whether it had to make way.
