@@ -177,6 +177,47 @@ fn views_stay_where_they_are_while_everything_around_them_is_spilled() {
     drop(many);
 }
 
+#[bireme::remote]
+fn merge_four(a: Bytes, b: Bytes, c: Bytes, d: Bytes, first: u8) -> Bytes {
+    let parts = [a, b, c, d];
+    for (part, seed) in parts.iter().zip(first..) {
+        check(part, seed, 4 * MIB);
+    }
+    Bytes::from(parts.iter().flat_map(|part| part.to_vec()).collect::<Vec<u8>>())
+}
+
+#[test]
+fn tasks_with_more_inputs_than_the_store_holds_all_finish() {
+    let scratch = Scratch::new("merges");
+    let _turn = start(two_cpus().object_store_memory(40 * MIB as u64).spill_directory(scratch.0.clone()));
+    let parts: Vec<_> = (0..32_u8).map(|seed| make::remote(seed, 4 * MIB)).collect();
+    let merged: Vec<_> = (parts.chunks(4).zip((0..32).step_by(4)))
+        .map(|(four, first)| merge_four::remote(&four[0], &four[1], &four[2], &four[3], first))
+        .collect();
+    for (object, first) in merged.iter().zip((0..32).step_by(4)) {
+        let bytes = object.get().unwrap();
+        for (part, seed) in bytes.chunks(4 * MIB).zip(first..) {
+            check(part, seed, 4 * MIB);
+        }
+    }
+}
+
+#[test]
+fn more_views_than_the_store_holds_are_read_from_the_overflow_file_which_has_no_name() {
+    let scratch = Scratch::new("overflow");
+    let _turn = start(two_cpus().object_store_memory(16 * MIB as u64).spill_directory(scratch.0.clone()));
+    let objects: Vec<_> = (0..12_u8).map(|seed| bireme::put(Bytes::from(pattern(seed, 4 * MIB))).unwrap()).collect();
+    let views = bireme::get_all(&objects).unwrap();
+    for (view, seed) in views.iter().zip(0..) {
+        check(view, seed, 4 * MIB);
+    }
+    // With every byte of the store in use there is room for a result, and for its reader.
+    check(&make::remote(77, 5 * MIB).get().unwrap(), 77, 5 * MIB);
+    assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 0, "the files have no name");
+    drop((views, objects));
+    support::eventually("all objects are freed", || bireme::state().unwrap().objects.is_empty());
+}
+
 #[test]
 fn reading_is_free_of_copies_and_the_view_cannot_be_written() {
     let _turn = start(two_cpus());

@@ -12,6 +12,7 @@ pub mod controller;
 pub mod departed;
 pub mod failure;
 pub mod flow;
+pub mod gather;
 pub mod heartbeat;
 pub mod id;
 pub mod lane;

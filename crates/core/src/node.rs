@@ -570,7 +570,8 @@ impl Node {
             request @ (ToNode::CreateObject { .. }
             | ToNode::AbortObject { .. }
             | ToNode::FreeObject { .. }
-            | ToNode::Locate { .. }
+            | ToNode::Gather { .. }
+            | ToNode::EndGather { .. }
             | ToNode::Fetch { .. }
             | ToNode::QueryNodes { .. }
             | ToNode::QueryState { .. }) => effects.push(Effect::Store { process, request }),

@@ -582,6 +582,7 @@ impl Owner {
             | FromNode::Move
             | FromNode::ActorFound { .. }
             | FromNode::ObjectCreated { .. }
+            | FromNode::Gathered { .. }
             | FromNode::Located { .. }
             | FromNode::State { .. }
             | FromNode::Published { .. }

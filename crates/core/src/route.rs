@@ -76,6 +76,7 @@ impl FromNode {
             | FromNode::Flush { .. }
             | FromNode::ActorFound { .. }
             | FromNode::ObjectCreated { .. }
+            | FromNode::Gathered { .. }
             | FromNode::Located { .. }
             | FromNode::State { .. }
             | FromNode::Published { .. }

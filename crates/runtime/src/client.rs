@@ -14,7 +14,7 @@ use bireme_core::spec::{
     ACTOR_CONCURRENCY_MAX, ARGUMENT_REFS_MAX, ActorOptions, RETURNS_MAX, Strategy, TaskKind, TaskOptions, TaskSpec,
 };
 use bireme_core::stream::Stream;
-use bireme_core::value::{Body, Location, RefSpec, Value, digest_without_owners};
+use bireme_core::value::{RefSpec, Value, digest_without_owners};
 
 use crate::config::Config;
 use crate::driver::Driver;
@@ -549,40 +549,4 @@ fn check_limits(request: &Submit) -> Result<(), Error> {
         return Err(Error::BadArgument(text));
     }
     Ok(())
-}
-
-/// A node that does not answer is declared dead within this time, and then another copy is sought.
-const COPY_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
-
-impl Process {
-    /// The bytes behind a value.
-    pub(crate) fn fetch(&self, value: &Value, object: RefSpec) -> Result<Fetched, Error> {
-        match &value.body {
-            Body::Inline(bytes) => Ok(Fetched::Inline(bytes.clone())),
-            Body::Failed(failure) => Err(Error::Failed(Arc::clone(failure))),
-            Body::Stored(at) => match self.pin(object, *at) {
-                Err(error) if at.node != self.me.node => match self.value_elsewhere(object.object, *at) {
-                    Some(value) => self.fetch(&value, object),
-                    None => Err(error),
-                },
-                pinned => pinned,
-            },
-        }
-    }
-
-    /// What an object of this process is when it cannot be had from another node any more: another copy, or a failure. None
-    /// when nothing is heard of that.
-    fn value_elsewhere(&self, object: ObjectId, at: Location) -> Option<Value> {
-        if !self.lock().owner.owns(&object) {
-            return None;
-        }
-        let deadline = Some(std::time::Instant::now() + COPY_WAIT);
-        let waited = self.wait_for(deadline, &Interest::Objects(&[object]), |inner| {
-            inner.owner.value(&object).filter(|value| value.body != Body::Stored(at)).cloned()
-        });
-        match waited {
-            Waited::Got(value) => Some(value),
-            Waited::Over | Waited::Interrupted | Waited::TimedOut => None,
-        }
-    }
 }

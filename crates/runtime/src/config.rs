@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use bireme_core::node::{GPUS_MAX, MemoryThresholds};
 use bireme_core::resources::{Amount, CUSTOM_RESOURCES_MAX, Resources};
+use bireme_store::SpillOptions;
 
 use crate::attach::Program;
 use crate::cluster::ClusterChoice;
@@ -155,6 +156,14 @@ impl Config {
             return Err(Error::BadArgument(message));
         }
         Ok(MemoryThresholds::ending_at(fraction))
+    }
+
+    /// Where objects go when the arena is full, and how many.
+    pub(crate) fn spill_options(&self) -> SpillOptions {
+        SpillOptions {
+            directory: self.spill_directory.clone().unwrap_or_else(std::env::temp_dir),
+            spill_bytes_max: self.spill_bytes_max,
+        }
     }
 
     /// The size of the arena, in whole pages.

@@ -22,7 +22,7 @@ use std::time::Duration;
 use bireme_core::id::NodeId;
 use bireme_core::node::NodeConfig;
 use bireme_net::Fabric;
-use bireme_store::{Arena, SpillOptions, Table};
+use bireme_store::{Arena, Table};
 
 use crate::admin::compose::compose;
 use crate::admin::{AdminReply, AdminRequest, AdminServer, ClusterStatus, Security};
@@ -158,7 +158,10 @@ fn start_node(
     let system = |what: &'static str, error: &dyn std::fmt::Display| Error::System { what, reason: error.to_string() };
     let config = settings.config();
     let fabric = Fabric::create().and_then(Fabric::with_new_bell).map_err(|e| system("making the fabric", &e))?;
-    let arena = Arc::new(Arena::create(config.arena_bytes()?).map_err(|e| system("making the arena", &e))?);
+    let spill = config.spill_options();
+    let arena = Arena::create(config.arena_bytes()?).map_err(|e| system("making the arena", &e))?;
+    let overflow = spill.make_overflow(arena.capacity()).map_err(|e| system("making the overflow file", &e))?;
+    let arena = Arc::new(arena.with_overflow(overflow));
     let table = Arc::new(Table::create().map_err(|e| system("making the object table", &e))?);
     NodeThread::start(NodeStart {
         config: NodeConfig {
@@ -175,10 +178,7 @@ fn start_node(
         fabric,
         arena,
         table,
-        spill: SpillOptions {
-            directory: config.spill_directory.clone().unwrap_or_else(std::env::temp_dir),
-            spill_bytes_max: config.spill_bytes_max,
-        },
+        spill,
         embedded: None,
         cluster: Some(place),
         programs: Some(programs),

@@ -6,7 +6,7 @@ use bireme_core::id::{JobId, NodeId, ProcessId, digest};
 use bireme_core::node::NodeConfig;
 use bireme_core::owner::OwnerConfig;
 use bireme_net::{Fabric, SlotId};
-use bireme_store::{Arena, ProcessSlot, SpillOptions, StoreClient, Table};
+use bireme_store::{Arena, ProcessSlot, StoreClient, Table};
 
 use crate::attach::{self, Attachment, Found};
 use crate::clock;
@@ -79,7 +79,10 @@ impl Driver {
         if cluster.is_some() {
             fabric = fabric.with_new_bell().map_err(|e| system("making the node's bell", &e))?;
         }
-        let arena = Arc::new(Arena::create(config.arena_bytes()?).map_err(|e| system("making the arena", &e))?);
+        let spill = config.spill_options();
+        let arena = Arena::create(config.arena_bytes()?).map_err(|e| system("making the arena", &e))?;
+        let overflow = spill.make_overflow(arena.capacity()).map_err(|e| system("making the overflow file", &e))?;
+        let arena = Arc::new(arena.with_overflow(overflow));
         let table = Arc::new(Table::create().map_err(|e| system("making the object table", &e))?);
         let cancel_grace_us = config.cancel_grace_ms.saturating_mul(1_000);
         let job = JobId::new(id, job_number());
@@ -118,10 +121,7 @@ impl Driver {
             fabric: fabric.clone(),
             arena: Arc::clone(&arena),
             table: Arc::clone(&table),
-            spill: SpillOptions {
-                directory: config.spill_directory.clone().unwrap_or_else(std::env::temp_dir),
-                spill_bytes_max: config.spill_bytes_max,
-            },
+            spill,
         })?;
         let rings = node.rings.expect("an embedded node has rings for its driver");
         let store_slot = ProcessSlot::new(me.slot).expect("the driver's slot is in range");

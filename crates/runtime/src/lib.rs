@@ -29,6 +29,7 @@ mod function;
 mod groups;
 mod heap;
 mod hosted;
+mod inputs;
 pub mod keeper;
 pub mod link;
 pub mod local;

@@ -67,6 +67,8 @@ use voices::{AwayLines, Voice};
 
 /// The node looks at least so often, for deadlines and deferred frees.
 const NODE_SLEEP_MAX: Duration = Duration::from_millis(500);
+/// It looks so often while somebody waits for memory: pins are given back without a word.
+const MEMORY_LOOK: Duration = Duration::from_millis(5);
 /// After so long without a relay the next one is not waited for awake.
 const RELAYS_PAUSE_US: u64 = 1_000;
 /// Bytes of a snapshot per message.
@@ -290,7 +292,8 @@ impl Shell {
         let peers = self.abroad.as_ref().and_then(|abroad| abroad.peers.deadline());
         let due = self.node.deadline().into_iter().chain(peers).min();
         let left = due.map(|due| Duration::from_micros(due.since_us(clock::now())));
-        left.map_or(NODE_SLEEP_MAX, |left| left.min(NODE_SLEEP_MAX)).max(Duration::from_micros(50))
+        let longest = if self.objects.is_waiting() { MEMORY_LOOK } else { NODE_SLEEP_MAX };
+        left.map_or(longest, |left| left.min(longest)).max(Duration::from_micros(50))
     }
 
     /// Reads every ring to its end once, then what the keeper said, then what the disk has done.
@@ -351,7 +354,14 @@ impl Shell {
                     | ToNode::QueryGroups { .. }
                     | ToNode::QueryNames { .. }),
                 ))) => self.late.push((process, request)),
-                Ok(Some(NodeBound::Request(request))) => self.step_at(Event::Requested { process, request }, now),
+                Ok(Some(NodeBound::Request(request))) => {
+                    match request {
+                        ToNode::Blocked { lease } => self.objects.task_paused(process, lease, true),
+                        ToNode::Unblocked { lease } => self.objects.task_paused(process, lease, false),
+                        _ => {}
+                    }
+                    self.step_at(Event::Requested { process, request }, now);
+                }
                 Ok(Some(NodeBound::Relay { record, to, bytes })) => {
                     if let Some(record) = record {
                         self.objects.recorded(process, &record);

@@ -8,15 +8,11 @@ use bireme_core::message::{FromNode, Peer, ToNode};
 use bireme_core::owner::{ActorView, Event, Readiness, TaskState};
 use bireme_core::shared::Shared;
 use bireme_core::value::{Body, INLINE_BYTES_MAX, Location, RefSpec, Value};
-use bireme_store::{PinError, Sealed, Unsealed, UnsealedLocation};
+use bireme_store::{Unsealed, UnsealedLocation};
 
 use crate::error::Error;
-use crate::fetched::Fetched;
 use crate::function::Encoded;
 use crate::process::{Inner, Process};
-
-/// An object that moves while it is being pinned is looked up again at most so often.
-const PIN_TRIES_MAX: u32 = 16;
 
 /// The store's name for a place.
 pub(crate) fn to_store(at: Location) -> bireme_store::Location {
@@ -64,7 +60,8 @@ impl Process {
     /// A new object of the store, and the right to write it.
     pub(crate) fn make_room(&self, len: u64) -> Result<(Location, Unsealed), Error> {
         let request = self.request_id();
-        let at = match self.ask(request, &ToNode::CreateObject { request, len })? {
+        // It may take long: others have to be written to a slow disk first.
+        let at = match self.ask_patiently(request, &ToNode::CreateObject { request, len })? {
             FromNode::ObjectCreated { created: Ok((at, _warm)), .. } => at,
             FromNode::ObjectCreated { created: Err(reason), .. } => return Err(Error::StoreFull(reason)),
             _ => return Err(Error::StoreFull("the node answered something else".into())),
@@ -77,41 +74,14 @@ impl Process {
         Ok((at, writer))
     }
 
-    /// A view of a stored object, restored from disk when it was spilled.
-    pub(crate) fn pin(&self, object: RefSpec, first: Location) -> Result<Fetched, Error> {
-        let foreign = first.node != self.me.node;
-        let mut at = if foreign { self.bring(object, first)? } else { first };
-        for _ in 0..PIN_TRIES_MAX {
-            match self.store.pin(Sealed(to_store(at))) {
-                Ok(pinned) => return Ok(Fetched::Pinned(Arc::new(pinned))),
-                Err(PinError::Moved) => {}
-                Err(error) => return Err(Error::StoreFull(error.to_string())),
-            }
-            if foreign {
-                // The copy was dropped before it was pinned.
-                at = self.bring(object, first)?;
-                continue;
-            }
-            let request = self.request_id();
-            match self.ask(request, &ToNode::Locate { request, at: first })? {
-                FromNode::Located { located: Ok(now), .. } => at = now,
-                FromNode::Located { located: Err(reason), .. } => return Err(Error::StoreFull(reason)),
-                _ => return Err(Error::StoreFull("the node answered something else".into())),
-            }
-        }
-        let text =
-            format!("an object was moved out {PIN_TRIES_MAX} times while it was being read; the store is too small");
-        Err(Error::StoreFull(text))
-    }
-
     /// Has the node bring a copy of what lies on another one.
-    fn bring(&self, object: RefSpec, at: Location) -> Result<Location, Error> {
+    pub(crate) fn bring(&self, object: RefSpec, at: Location) -> Result<Location, Error> {
         let request = self.request_id();
         let lost = |reason: String| {
             let failure = bireme_core::failure::Failure::ObjectLost { object: object.object, reason };
             Error::Failed(Arc::new(failure))
         };
-        match self.ask(request, &ToNode::Fetch { request, object, at })? {
+        match self.ask_patiently(request, &ToNode::Fetch { request, object, at })? {
             FromNode::Located { located, .. } => located.map_err(lost),
             _ => Err(lost("the node answered something else".into())),
         }

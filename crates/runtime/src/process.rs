@@ -524,7 +524,7 @@ pub(crate) fn gpu_indices() -> Option<Vec<u32>> {
     CONTEXT.with_borrow(|context| context.as_ref().filter(|c| c.seat.is_some()).map(|c| c.gpus.clone()))
 }
 
-fn current_seat() -> Option<LeaseId> {
+pub(crate) fn current_seat() -> Option<LeaseId> {
     CONTEXT.with_borrow(|context| context.as_ref().and_then(|c| c.seat))
 }
 

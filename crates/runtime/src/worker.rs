@@ -54,6 +54,7 @@ fn begin(mut start: WorkerStart) -> Result<Arc<Process>, Error> {
         fabric = fabric.with_bell(bell);
     }
     let arena = Arena::from_fd(take("arena")?).map_err(|e| broken("mapping the arena")(e.to_string()))?;
+    let arena = arena.with_overflow(take("overflow")?);
     let table = Table::from_fd(take("table")?).map_err(|e| broken("mapping the object table")(e.to_string()))?;
     let slot = ProcessSlot::new(start.slot).ok_or_else(|| broken("finding the slot")(start.slot.to_string()))?;
     let [job, to_node, from_node, settings, node] = start.words;
@@ -188,9 +189,9 @@ fn invoke(
     if function.is_none() && interpreter().is_none() {
         return Err(Failure::UnknownFunction { task: spec.id, name: name.into() });
     }
-    let resolved = execution.resolved.iter().zip(&spec.dependencies);
-    let resolved = resolved.map(|(value, object)| process.fetch(value, *object)).collect::<Result<Vec<_>, _>>();
-    let resolved = resolved.map_err(|error| as_failure(&error, execution))?;
+    let wanted = execution.resolved.iter().zip(spec.dependencies.iter().copied());
+    let fetched = process.fetch_all(wanted, Some(spec.function));
+    let (resolved, mut gathered) = fetched.map_err(|error| as_failure(&error, execution))?;
     let stateless = matches!(spec.kind, bireme_core::spec::TaskKind::Plain);
     let mut actor = if stateless { None } else { take_actor() };
     let mut invocation = Invocation {
@@ -224,6 +225,9 @@ fn invoke(
     }
     let stored = outputs.iter().map(|output| process.store_value(output)).collect::<Result<Vec<_>, _>>();
     let values = stored.map_err(|error| as_failure(&error, execution))?;
+    if let Some(gathered) = &mut gathered {
+        gathered.note_output(&values);
+    }
     Ok((values, outputs))
 }
 

@@ -7,6 +7,11 @@
 //! per process and in spans of 2 MiB, which ranges this process has made or mapped already; `copy` treats the others
 //! in bulk. The marks are hints: a wrong one costs page faults, never correctness (after a fork, for example,
 //! the child's page tables are empty while the marks are copied).
+//!
+//! Beyond the capacity lies the overflow (`arena::overflow`): a file on disk for what has to be readable while everything
+//! in memory is in use. Offsets from the capacity on are offsets of that file.
+
+mod overflow;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -17,6 +22,8 @@ use rustix::io::Errno;
 use rustix::mm::Advice;
 
 use crate::mapping::{self, Mapping, PAGE_BYTES};
+pub use overflow::OVERFLOW_FACTOR_MAX;
+use overflow::Overflow;
 
 /// One step of background population: about 20 ms of work, so an idle node stays responsive.
 pub const POPULATE_STEP_BYTES: u64 = 64 << 20;
@@ -61,6 +68,7 @@ pub struct Arena {
     read: Mapping,
     spans: Box<[AtomicU8]>,
     huge_pages: bool,
+    overflow: Option<Overflow>,
 }
 
 impl Arena {
@@ -88,12 +96,32 @@ impl Arena {
             let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), capacity as usize, Advice::LinuxHugepage) };
         }
         let spans = (0..capacity.div_ceil(SPAN_BYTES)).map(|_| AtomicU8::new(SpanUse::Unknown as u8)).collect();
-        Ok(Self { fd, capacity, write, read, spans, huge_pages: huge_pages_enabled() })
+        Ok(Self { fd, capacity, write, read, spans, huge_pages: huge_pages_enabled(), overflow: None })
     }
 
     /// The size of the arena in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
+    }
+
+    /// Adds the file for what finds no room in memory, made here or inherited. An empty file means that there is none.
+    pub fn with_overflow(mut self, file: OwnedFd) -> Self {
+        self.overflow = Some(Overflow::new(file));
+        self
+    }
+
+    /// The descriptor of the overflow file, to hand to other processes.
+    pub fn overflow_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.overflow.as_ref().map(Overflow::fd)
+    }
+
+    pub(crate) fn overflow(&self) -> Option<&Overflow> {
+        self.overflow.as_ref()
+    }
+
+    /// Whether what begins at this offset lies in the overflow file and not in the arena's own.
+    pub fn is_overflow(&self, offset: u64) -> bool {
+        offset >= self.capacity
     }
 
     /// Whether the machine gives huge pages to mappings that ask for them, as ours do.
@@ -147,11 +175,17 @@ impl Arena {
     }
 
     pub(crate) fn read_at(&self, offset: u64, len: u64) -> Option<NonNull<u8>> {
-        self.read.at(offset, len)
+        match offset.checked_sub(self.capacity).filter(|_| len > 0) {
+            None => self.read.at(offset, len),
+            Some(beyond) => self.overflow.as_ref()?.read_at(beyond, len),
+        }
     }
 
     pub(crate) fn write_at(&self, offset: u64, len: u64) -> Option<NonNull<u8>> {
-        self.write.at(offset, len)
+        match offset.checked_sub(self.capacity).filter(|_| len > 0) {
+            None => self.write.at(offset, len),
+            Some(beyond) => self.overflow.as_ref()?.write_at(beyond, len),
+        }
     }
 
     /// Finds, zeroes and maps the pages of a range in one system call. It fails instead of raising SIGBUS when memory

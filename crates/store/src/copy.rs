@@ -80,6 +80,11 @@ pub(crate) unsafe fn copy_into(arena: &Arena, offset: u64, src: &[u8], threads: 
     // Huge pages come by way of the mapping, five hundred small ones at a time, so then nobody writes.
     let mine = if arena.has_huge_pages() { Cold::Populate } else { Cold::Write };
     let source = Source { first: NonNull::from(src).cast(), base: offset, len };
+    if arena.is_overflow(offset) {
+        // The disk is the limit there, not the processor.
+        // SAFETY: the caller's promise, unchanged.
+        return unsafe { copy_mapped(arena, source, offset, offset + len, false) };
+    }
     if len < PARALLEL_FROM_BYTES || threads <= 1 {
         // SAFETY: the caller's promise, unchanged.
         return unsafe { copy_range(arena, source, offset, offset + len, mine) };
@@ -157,7 +162,8 @@ unsafe fn copy_range(arena: &Arena, source: Source, from: u64, to: u64, cold: Co
 
 /// Maps the pages of `from..to` that this process has not mapped yet.
 pub(crate) fn populate_range(arena: &Arena, from: u64, to: u64) -> Result<(), Errno> {
-    let mut at = from;
+    // Pages of the overflow file come with the first touch; its disk space is there.
+    let mut at = if arena.is_overflow(from) { to } else { from };
     while at < to {
         let end = ((at / SPAN_BYTES + 1) * SPAN_BYTES).min(to);
         if arena.span_use(at) != SpanUse::Mapped {

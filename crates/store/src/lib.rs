@@ -29,7 +29,7 @@ mod sync;
 mod table;
 
 pub use alloc::{Allocation, Allocator};
-pub use arena::{Arena, ArenaError, POPULATE_STEP_BYTES};
+pub use arena::{Arena, ArenaError, OVERFLOW_FACTOR_MAX, POPULATE_STEP_BYTES};
 pub use client::{PinError, StoreClient, WriteError};
 pub use object::{
     Area, AreaError, AreaWrite, Growing, LOCATION_BYTES, Location, LocationError, Pinned, Sealed, Unsealed,
@@ -37,5 +37,8 @@ pub use object::{
 };
 pub use pin::{disown_pins, own_pins};
 pub use server::{DropError, FreeOutcome, Stats, Store, StoreError};
-pub use spill::{RestoreDone, RestoreError, RestoreJob, SpillDone, SpillError, SpillJob, SpillOptions, SpillTicket};
+pub use spill::{
+    OVERFLOW_BYTES_MAX, RestoreDone, RestoreError, RestoreJob, SpillDone, SpillError, SpillJob, SpillOptions,
+    SpillTicket,
+};
 pub use table::{EntryState, OBJECTS_MAX, PROCESSES_MAX, ProcessSlot, Table};

@@ -231,6 +231,11 @@ impl Pinned {
         self.location
     }
 
+    /// Where its first byte lies in the arena's file; none when it lies in the overflow file.
+    pub fn file_offset(&self) -> Option<u64> {
+        Some(self.location.offset).filter(|offset| !self.client.arena().is_overflow(*offset))
+    }
+
     /// A part of the view; its bytes are final, those beyond it may not be.
     fn below(&self, start: u64, end: u64) -> &[u8] {
         debug_assert!(start <= end && end <= self.location.len);

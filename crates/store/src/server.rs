@@ -9,6 +9,7 @@
 //! copies (in `server::copies`) are never spilled: they are dropped.
 
 mod copies;
+mod overflow;
 mod spilling;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -56,6 +57,30 @@ pub enum StoreError {
         /// The limit.
         max: u32,
     },
+    /// Everything in memory is in use, and the overflow file takes no more.
+    #[error(
+        "no room for {asked} bytes: everything in the store is in use, and its overflow file in the spill directory has \
+         {used} of at most {max} bytes; hold fewer values at a time, give the store more memory, or raise spill_bytes_max"
+    )]
+    OverflowFull {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes in the overflow file.
+        used: u64,
+        /// The most that it may hold.
+        max: u64,
+    },
+    /// The disk of the overflow file refused.
+    #[error(
+        "no room for {asked} bytes: everything in the store is in use, and the overflow file in the spill directory cannot \
+         grow ({errno}); free disk space there or choose another spill directory"
+    )]
+    OverflowRefused {
+        /// Bytes asked for.
+        asked: u64,
+        /// What the system said.
+        errno: rustix::io::Errno,
+    },
     /// No object with this entry and generation.
     #[error("no object with entry {entry} and generation {generation}: it was freed before")]
     Unknown {
@@ -83,7 +108,7 @@ pub struct Stats {
     pub used: u64,
     /// Bytes of the arena.
     pub capacity: u64,
-    /// Bytes in the spill file.
+    /// Bytes on disk, in the spill file and in the overflow file.
     pub spilled: u64,
     /// Objects in the arena.
     pub objects: u64,
@@ -112,6 +137,17 @@ struct Held {
     condemned: bool,
     /// The same bytes are elsewhere too, so this copy is dropped where another would be spilled.
     secondary: bool,
+    /// It lies in the overflow file and takes no memory.
+    overflow: bool,
+    /// How often the node itself wants it to stay.
+    holds: u32,
+}
+
+/// Where a new object goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Memory,
+    Overflow,
 }
 
 /// The node's store.
@@ -131,6 +167,8 @@ pub struct Store {
     live: Vec<ProcessSlot>,
     populated: u64,
     spill_area: Arc<SpillArea>,
+    /// Ranges of the overflow file.
+    overflow: Allocator,
 }
 
 impl Store {
@@ -138,6 +176,7 @@ impl Store {
     pub fn new(arena: Arc<Arena>, table: Arc<Table>, spill: SpillOptions) -> Self {
         Self {
             allocator: Allocator::new(arena.capacity()),
+            overflow: Allocator::new(arena.overflow().map_or(0, |overflow| overflow.len())),
             arena,
             table,
             records: Vec::new(),
@@ -169,17 +208,21 @@ impl Store {
 
     /// Allocates an object of `len` bytes for one process to write.
     pub fn create(&mut self, len: u64) -> Result<UnsealedLocation, StoreError> {
-        self.create_in(len, EntryState::Unsealed).map(UnsealedLocation)
+        self.create_in(len, EntryState::Unsealed, Room::Memory).map(UnsealedLocation)
     }
 
-    fn create_in(&mut self, len: u64, state: EntryState) -> Result<Location, StoreError> {
+    fn create_in(&mut self, len: u64, state: EntryState, room: Room) -> Result<Location, StoreError> {
         if !self.allocator.could_ever_fit(len) {
             return Err(StoreError::NeverFits { asked: len, capacity: self.allocator.capacity() });
         }
         if self.entries_free.is_empty() && self.records.len() as u64 >= u64::from(OBJECTS_MAX) {
             return Err(StoreError::TableFull { max: OBJECTS_MAX });
         }
-        let Some(allocation) = self.allocator.allocate(len) else {
+        let (allocation, base) = match room {
+            Room::Memory => (self.allocator.allocate(len), 0),
+            Room::Overflow => (Some(self.allocate_overflow(len)?), self.arena.capacity()),
+        };
+        let Some(allocation) = allocation else {
             let free = self.allocator.capacity() - self.allocator.used();
             return Err(StoreError::Full { asked: len, free, largest: self.allocator.largest_free() });
         };
@@ -189,10 +232,18 @@ impl Store {
         });
         self.uses += 1;
         self.by_use.insert(self.uses, index);
-        let offset = allocation.offset();
+        let offset = base + allocation.offset();
         let record = &mut self.records[index as usize];
-        record.held =
-            Some(Held { allocation, len, used_at: self.uses, busy: false, condemned: false, secondary: false });
+        record.held = Some(Held {
+            allocation,
+            len,
+            used_at: self.uses,
+            busy: false,
+            condemned: false,
+            secondary: false,
+            overflow: room == Room::Overflow,
+            holds: 0,
+        });
         let location = Location { entry: index, generation: record.generation, offset, len };
         let entry = self.table.entry(index).expect("records never outgrow OBJECTS_MAX, checked above");
         // Relaxed: `publish` releases them together with the state.
@@ -264,7 +315,8 @@ impl Store {
     pub fn sealed(&self, entry: u32, generation: u32) -> Option<Sealed> {
         let held = self.held(entry, generation)?;
         let state = self.table.entry(entry)?.load();
-        let location = Location { entry, generation, offset: held.allocation.offset(), len: held.len };
+        let base = if held.overflow { self.arena.capacity() } else { 0 };
+        let location = Location { entry, generation, offset: base + held.allocation.offset(), len: held.len };
         (!held.condemned && state == Some((generation, EntryState::Sealed))).then_some(Sealed(location))
     }
 
@@ -289,7 +341,7 @@ impl Store {
             }
             let Record { generation, held: Some(held) } = &self.records[entry as usize] else { continue };
             let Some(sealed) = self.sealed(entry, *generation) else { continue };
-            if held.secondary != secondary || held.busy || self.is_pinned(entry) {
+            if held.secondary != secondary || held.busy || held.overflow || held.holds > 0 || self.is_pinned(entry) {
                 continue;
             }
             bytes = bytes.saturating_add(held.allocation.len());
@@ -325,7 +377,7 @@ impl Store {
         Stats {
             used: self.allocator.used(),
             capacity: self.allocator.capacity(),
-            spilled: self.spill_area.used(),
+            spilled: self.spill_area.used() + self.overflow.used(),
             objects: (self.records.len() - self.entries_free.len()) as u64,
             warm: self.allocator.warm().max(self.populated),
             deferred: self.deferred.len() as u64,
@@ -369,7 +421,11 @@ impl Store {
             shared.publish(record.generation, EntryState::Free);
         }
         self.by_use.remove(&held.used_at);
-        self.allocator.free(held.allocation);
+        if held.overflow {
+            self.free_overflow(held.allocation);
+        } else {
+            self.allocator.free(held.allocation);
+        }
         self.entries_free.push(entry);
     }
 }

@@ -7,8 +7,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{FallocateFlags, OFlags};
@@ -16,12 +18,15 @@ use rustix::io::Errno;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::alloc::{Allocation, Allocator};
-use crate::arena::Arena;
+use crate::arena::{Arena, ArenaError, OVERFLOW_FACTOR_MAX};
+use crate::mapping;
 use crate::object::Location;
 use crate::server::StoreError;
 
 /// The file block: offsets and lengths are multiples, so that punching a range out frees all of it.
 const BLOCK_BYTES: u64 = 4096;
+/// The overflow file is never longer: it takes address space in every process that uses it.
+pub const OVERFLOW_BYTES_MAX: u64 = 8 << 40;
 /// How much is written or read at a time: it stays in the cache between the file and the checksum.
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -39,6 +44,43 @@ impl Default for SpillOptions {
     fn default() -> Self {
         Self { directory: std::env::temp_dir(), spill_bytes_max: 1 << 46 }
     }
+}
+
+impl SpillOptions {
+    /// The file for objects that find no room in an arena of `capacity` bytes ([`crate::Arena::with_overflow`]), next to the
+    /// spill file and without a name. It is empty, and never used, where spilling is off or the directory is no good.
+    pub fn make_overflow(&self, capacity: u64) -> Result<OwnedFd, ArenaError> {
+        let most = capacity.saturating_mul(OVERFLOW_FACTOR_MAX).min(OVERFLOW_BYTES_MAX);
+        let len = self.spill_bytes_max.min(file_bytes_max()).min(most) / BLOCK_BYTES * BLOCK_BYTES;
+        let made = open_unnamed(&self.directory).and_then(|file| file.set_len(len).map(|()| file));
+        match made {
+            Ok(file) if len > 0 => Ok(file.into()),
+            _ => Ok(mapping::create_sealed(c"bireme-no-overflow", 0)?),
+        }
+    }
+}
+
+/// The longest file that this process may write: a write beyond it would be a deadly signal.
+fn file_bytes_max() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(u64::MAX)
+}
+
+/// Makes a file that has no name, so that nothing is left of it however its users end.
+fn open_unnamed(directory: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let unnamed = options.clone().custom_flags(OFlags::TMPFILE.bits() as i32).mode(0o600).open(directory);
+    match unnamed {
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::ISDIR)) => {}
+        other => return other,
+    }
+    // File systems without unnamed files: a name for the moment between these two calls.
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let path = directory.join(format!(".bireme-spill-{}-{number}", std::process::id()));
+    let file = options.create_new(true).mode(0o600).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
 }
 
 /// Why an object was not spilled. Except after `Freed` it is in the arena as before.
@@ -112,9 +154,7 @@ pub(crate) struct SpillArea {
 
 impl SpillArea {
     pub(crate) fn new(options: SpillOptions) -> Self {
-        // A write beyond the process's own file size limit would be a deadly signal, so it bounds ours.
-        let file_max = rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(u64::MAX);
-        let bytes_max = options.spill_bytes_max.min(file_max) / BLOCK_BYTES * BLOCK_BYTES;
+        let bytes_max = options.spill_bytes_max.min(file_bytes_max()) / BLOCK_BYTES * BLOCK_BYTES;
         Self { options, file: OnceLock::new(), space: Mutex::new(Allocator::new(bytes_max)) }
     }
 
@@ -122,35 +162,25 @@ impl SpillArea {
         self.space().used()
     }
 
-    /// A range for `len` bytes.
-    pub(crate) fn reserve(self: &Arc<Self>, len: u64) -> Result<Spilled, SpillError> {
+    pub(crate) fn options(&self) -> &SpillOptions {
+        &self.options
+    }
+
+    /// A range for `len` bytes. `elsewhere` bytes of the limit are in the overflow file.
+    pub(crate) fn reserve(self: &Arc<Self>, len: u64, elsewhere: u64) -> Result<Spilled, SpillError> {
         if self.file.get().is_none() {
-            let file = self.open().map_err(|error| self.failed(error))?;
+            let file = open_unnamed(&self.options.directory).map_err(|error| self.failed(error))?;
             // Another thread's file would be as good; the loser is closed and, having no name, gone.
             let _ = self.file.set(file);
         }
         let mut space = self.space();
         let blocks = len.max(1).checked_next_multiple_of(BLOCK_BYTES);
+        let fits = |blocks: &u64| space.used().saturating_add(elsewhere).saturating_add(*blocks) <= space.capacity();
+        let blocks = blocks.filter(fits);
         let Some(range) = blocks.and_then(|blocks| space.allocate(blocks)) else {
             return Err(SpillError::LimitReached { asked: len, spilled: space.used(), max: space.capacity() });
         };
         Ok(Spilled { area: Arc::clone(self), range: Some(range), len, checksum: 0 })
-    }
-
-    fn open(&self) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true);
-        let unnamed =
-            options.clone().custom_flags(OFlags::TMPFILE.bits() as i32).mode(0o600).open(&self.options.directory);
-        match unnamed {
-            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::ISDIR)) => {}
-            other => return other,
-        }
-        // File systems without unnamed files: a name for the moment between these two calls.
-        let path = self.options.directory.join(format!(".bireme-spill-{}", std::process::id()));
-        let file = options.create_new(true).mode(0o600).open(&path)?;
-        std::fs::remove_file(&path)?;
-        Ok(file)
     }
 
     fn failed(&self, source: io::Error) -> SpillError {

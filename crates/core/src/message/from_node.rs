@@ -212,7 +212,14 @@ pub enum FromNode {
         /// Where to write, and whether the pages were touched before.
         created: Result<(Location, bool), String>,
     },
-    /// The answer to [`ToNode::Locate`](super::ToNode::Locate).
+    /// The answer to [`ToNode::Gather`](super::ToNode::Gather).
+    Gathered {
+        /// Question number.
+        request: RequestId,
+        /// Where they are now, in the order of the question; none for one that was freed or dropped.
+        located: Result<Vec<Option<Location>>, String>,
+    },
+    /// The answer to [`ToNode::Fetch`](super::ToNode::Fetch).
     Located {
         /// Question number.
         request: RequestId,

@@ -182,12 +182,24 @@ pub enum ToNode {
         /// Where it lies (or lay, before it was spilled).
         at: Location,
     },
-    /// The object moved: where is it now? Restores it when it was spilled.
-    Locate {
+    /// Bring these objects of this node into memory, all together, and keep them there until [`ToNode::EndGather`]. Answered by
+    /// [`FromNode::Gathered`](super::FromNode::Gathered).
+    Gather {
         /// Question number.
         request: RequestId,
-        /// Where it was.
-        at: Location,
+        /// Under which lease the task runs that wants them; none in a driver.
+        lease: Option<LeaseId>,
+        /// The function of a task that is about to start with them and holds nothing yet.
+        function: Option<FunctionKey>,
+        /// Where they were.
+        inputs: Vec<Location>,
+    },
+    /// I have pinned what was gathered, or do not want it any more; a task says so when it has ended.
+    EndGather {
+        /// The question's number.
+        request: RequestId,
+        /// Bytes that the task has put into the store as its results.
+        output_bytes: Option<u64>,
     },
     /// My object lay on a node that is dead: is there another copy?
     FindCopy {

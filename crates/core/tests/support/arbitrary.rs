@@ -357,7 +357,10 @@ impl Draw {
             18 => ToNode::CreateObject { request, len: self.number() },
             19 => ToNode::AbortObject { at: self.location() },
             20 => ToNode::FreeObject { at: self.location() },
-            21 => ToNode::Locate { request, at: self.location() },
+            21 => {
+                let (lease, function) = (self.flag().then_some(lease), self.flag().then_some(FunctionKey(request)));
+                ToNode::Gather { request, lease, function, inputs: self.list(3, Self::location) }
+            }
             22 => ToNode::Explain { request, task },
             _ => ToNode::Goodbye,
         }
@@ -367,7 +370,7 @@ impl Draw {
         let (lease, request, pool) = (LeaseId(self.number()), self.number(), self.small());
         let (actor, process, object) = (ActorId(self.task_id()), self.process(), self.object());
         let (reason, incarnation) = (self.text(), self.small());
-        match self.below(29) {
+        match self.below(30) {
             28 => FromNode::ReducePlaced { target: object, at: self.location(), to_readers: self.flag() },
             27 => {
                 let result = if self.flag() { Ok(self.location()) } else { Err(reason) };
@@ -432,6 +435,10 @@ impl Draw {
             16 => {
                 let located = if self.flag() { Ok(self.location()) } else { Err(reason) };
                 FromNode::Located { request, located }
+            }
+            29 => {
+                let located = self.list(3, |draw| draw.flag().then(|| draw.location()));
+                FromNode::Gathered { request, located: if self.flag() { Ok(located) } else { Err(reason) } }
             }
             17 => FromNode::State { request, bytes: self.bytes(), last: self.flag() },
             _ => FromNode::Explained { request, text: reason },

@@ -101,6 +101,7 @@ fn begin(welcome: Welcome, descriptors: Vec<std::os::fd::OwnedFd>, config: &Conf
     let fabric = Fabric::from_fd(next()?).map_err(|e| broken("mapping the fabric")(e.to_string()))?;
     let arena = Arena::from_fd(next()?).map_err(|e| broken("mapping the arena")(e.to_string()))?;
     let table = Table::from_fd(next()?).map_err(|e| broken("mapping the object table")(e.to_string()))?;
+    let arena = arena.with_overflow(next()?);
     let fabric = match next() {
         Ok(bell) => fabric.with_bell(bell),
         Err(_) => fabric,

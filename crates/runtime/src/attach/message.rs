@@ -56,7 +56,7 @@ pub(crate) struct Hello {
     pub(crate) settings: u64,
 }
 
-/// What the node answers, beside the descriptors of fabric, arena, table and, if it has one, its bell.
+/// What the node answers, beside the descriptors of fabric, arena, table, overflow file and, if it has one, its bell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Welcome {
     /// Who the driver is.

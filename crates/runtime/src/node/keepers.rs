@@ -50,6 +50,7 @@ impl SharedMemory {
     /// What another process needs to map it, by name.
     pub(crate) fn descriptors(&self) -> Vec<(&'static str, BorrowedFd<'_>)> {
         let mut fds = vec![("fabric", self.fabric.fd()), ("arena", self.arena.fd()), ("table", self.table.fd())];
+        fds.extend(self.arena.overflow_fd().map(|overflow| ("overflow", overflow)));
         fds.extend(self.fabric.bell_fd().map(|bell| ("bell", bell)));
         fds
     }

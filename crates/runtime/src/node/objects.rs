@@ -2,14 +2,18 @@
 //!
 //! An object keeps the name of its first place for life: owners and borrowers go on using that [`Location`], and the node
 //! knows where it is now. File work runs on a thread of its own; the node's thread only starts and finishes it. Copies of
-//! objects of other nodes go first when room is needed, without a file (`copies`).
+//! objects of other nodes go first when room is needed, without a file (`copies`). Objects that a process wants come
+//! into memory together (`gathering`). When everything in memory is in use, the overflow file takes what is needed
+//! nevertheless.
 
 mod copies;
+mod gathering;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bireme_core::gather::{Gather, PATIENCE_US};
 use bireme_core::id::{NodeId, ProcessId};
 use bireme_core::message::{FromNode, RequestId, ToNode};
 use bireme_core::record::Record;
@@ -23,8 +27,10 @@ use bireme_store::{
 
 use crate::clock;
 use crate::objects::{from_store, to_store};
+use gathering::Gatherings;
 
-/// A request for room waits at most this long for objects to be freed when nothing can be spilled.
+/// A request for room waits at most this long for objects to be freed when nothing can be spilled and there is no
+/// overflow file. With one it waits for [`PATIENCE_US`].
 const ROOM_WAIT_US: u64 = 5_000_000;
 /// Objects that were freed while somebody read them, looked at again in each pass.
 const SWEPT_PER_PASS: usize = 8;
@@ -87,8 +93,11 @@ pub(super) struct Objects {
     /// From a later place back to the first.
     first: BTreeMap<Key, Key>,
     wishes: VecDeque<Wish>,
-    /// Who wants to know where an object is, while it moves.
-    seekers: BTreeMap<Key, Vec<Asker>>,
+    /// Transfers of the node that want to know where an object is, while it moves.
+    seekers: BTreeMap<Key, Vec<u64>>,
+    /// Which processes may have their objects in memory.
+    gather: Gather,
+    gatherings: Gatherings,
     /// Since when there has been no room for an object that has to come back.
     sought_since: BTreeMap<Key, Tick>,
     /// Created and not yet in a record, by process.
@@ -124,6 +133,8 @@ impl Objects {
             first: BTreeMap::new(),
             wishes: VecDeque::new(),
             seekers: BTreeMap::new(),
+            gather: Gather::default(),
+            gatherings: Gatherings::default(),
             sought_since: BTreeMap::new(),
             unrecorded: BTreeMap::new(),
             doomed: BTreeSet::new(),
@@ -154,6 +165,7 @@ impl Objects {
     /// A dead process lets go of its pins, and of objects that no record knows.
     pub(super) fn release(&mut self, process: ProcessId) {
         self.wishes.retain(|wish| !matches!(wish.asker, Asker::Process(asker, _) if asker == process));
+        self.gathering_process_gone(process);
         for key in self.unrecorded.remove(&process).unwrap_or_default() {
             let _ = self.store.free(key.0, key.1);
         }
@@ -187,7 +199,15 @@ impl Objects {
                 self.free(at);
                 self.grant()
             }
-            ToNode::Locate { request, at } => self.locate(process, request, at),
+            ToNode::Gather { request, lease, function, inputs } => {
+                self.forget_old_error();
+                self.begin_gathering(process, request, (lease, function), &inputs);
+                self.gather_some()
+            }
+            ToNode::EndGather { request, output_bytes } => {
+                self.end_gathering(process, request, output_bytes);
+                self.gather_some()
+            }
             _ => Vec::new(),
         }
     }
@@ -236,20 +256,14 @@ impl Objects {
                     if self.drop_copies(len) {
                         continue;
                     }
-                    let patient = clock::now().since_us(since) < ROOM_WAIT_US;
-                    if patient && self.moving > 0 {
+                    // What is on its way out makes room. After a spill that failed another would fail as well.
+                    if self.moving > 0 || self.last_spill_error.is_none() && self.make_room(len) {
                         return replies;
                     }
-                    // After a spill that failed another would fail as well. When everything is pinned or in use,
-                    // somebody may let go.
-                    if self.last_spill_error.is_none()
-                        && (self.make_room(len) || patient && self.last_spill_error.is_none())
-                    {
-                        return replies;
+                    match self.overflow(since, error, |store| store.create_overflow(len)) {
+                        Some(created) => created.map(|location| from_store(self.node, location.0)),
+                        None => return replies,
                     }
-                    let why = self.last_spill_error.take();
-                    let why = why.unwrap_or_else(|| "nothing can be spilled: every object is in use".into());
-                    Err(format!("{error}; {why}"))
                 }
                 Err(error) => Err(error.to_string()),
             };
@@ -266,6 +280,30 @@ impl Objects {
             }
         }
         replies
+    }
+
+    /// Everything in memory is in use: takes room in the overflow file. None while somebody may still let go of something.
+    fn overflow<T>(
+        &mut self,
+        since: Tick,
+        full: StoreError,
+        make: impl FnOnce(&mut Store) -> Result<T, StoreError>,
+    ) -> Option<Result<T, String>> {
+        let waited = clock::now().since_us(since);
+        let overflows = self.store.has_overflow() && matches!(full, StoreError::Full { .. });
+        let patience = if overflows { PATIENCE_US } else { ROOM_WAIT_US };
+        if waited < patience && self.last_spill_error.is_none() {
+            return None;
+        }
+        let why = match overflows.then(|| make(&mut self.store)) {
+            Some(Ok(made)) => return Some(Ok(made)),
+            Some(Err(_)) if waited < ROOM_WAIT_US && self.last_spill_error.is_none() => return None,
+            Some(Err(error)) => Some(error.to_string()),
+            None => None,
+        };
+        let spill_error = self.last_spill_error.take();
+        let why = spill_error.or(why).unwrap_or_else(|| "nothing can be spilled: every object is in use".into());
+        Some(Err(format!("{full}; {why}")))
     }
 
     /// Starts spilling enough for `len` bytes. False when nothing can be.
@@ -299,83 +337,48 @@ impl Objects {
         self.relieving = self.moving > 0;
     }
 
-    fn locate(&mut self, process: ProcessId, request: RequestId, at: Location) -> Replies {
-        self.forget_old_error();
-        let key = self.first_key(at);
-        match self.places.get(&key) {
-            None => {
-                let here = self.store.sealed(key.0, key.1).map(|sealed| from_store(self.node, sealed.0));
-                let located = here.ok_or_else(|| "the object was freed; keep a reference while you read it".to_owned());
-                vec![(process, FromNode::Located { request, located })]
-            }
-            Some(Place::At(now)) => vec![(process, FromNode::Located { request, located: Ok(*now) })],
-            Some(Place::Leaving(_) | Place::Returning(_)) => {
-                self.seekers.entry(key).or_default().push(Asker::Process(process, request));
-                Vec::new()
-            }
-            Some(Place::Spilled(ticket)) => {
-                let ticket = ticket.clone();
-                self.seekers.entry(key).or_default().push(Asker::Process(process, request));
-                self.bring_back(key, ticket)
-            }
-        }
-    }
-
     /// Nobody waits for room: what went wrong before says nothing about the next spill.
     fn forget_old_error(&mut self) {
-        if self.wishes.is_empty() && self.seekers.is_empty() {
+        if self.wishes.is_empty() && self.seekers.is_empty() && self.gatherings.is_empty() {
             self.last_spill_error = None;
         }
     }
 
-    fn bring_back(&mut self, key: Key, ticket: SpillTicket) -> Replies {
-        match self.store.begin_restore(&ticket) {
-            Ok(job) => {
-                self.places.insert(key, Place::Returning(ticket));
-                self.work(Job::Restore(key, job));
-                Vec::new()
+    /// Starts to restore an object, or to make room for it. An error when it cannot come back.
+    fn bring_back(&mut self, key: Key, ticket: &SpillTicket) -> Result<(), String> {
+        let begun = match self.store.begin_restore(ticket) {
+            Err(error @ (StoreError::Full { .. } | StoreError::TableFull { .. })) => {
+                if self.drop_copies(ticket.len()) {
+                    return self.bring_back(key, ticket);
+                }
+                // What is on its way out makes room; this is tried again then.
+                if self.moving > 0 || self.last_spill_error.is_none() && self.make_room(ticket.len()) {
+                    return Ok(());
+                }
+                let now = clock::now();
+                let since = *self.sought_since.entry(key).or_insert(now);
+                match self.overflow(since, error, |store| store.begin_restore_overflow(ticket)) {
+                    None => return Ok(()),
+                    Some(begun) => begun,
+                }
             }
-            Err(StoreError::Full { .. } | StoreError::TableFull { .. }) if self.drop_copies(ticket.len()) => {
-                self.bring_back(key, ticket)
-            }
-            // What leaves now makes room; the seekers are served when it has left.
-            Err(StoreError::Full { .. } | StoreError::TableFull { .. }) if self.moving > 0 => Vec::new(),
-            Err(StoreError::Full { .. } | StoreError::TableFull { .. })
-                if self.last_spill_error.is_none() && self.make_room(ticket.len()) =>
-            {
-                Vec::new()
-            }
-            // Everything is in use: somebody may let go.
-            Err(StoreError::Full { .. } | StoreError::TableFull { .. })
-                if self.last_spill_error.is_none() && self.may_wait(key) =>
-            {
-                Vec::new()
-            }
-            Err(error) => {
-                let why = self.last_spill_error.take().map(|why| format!("; {why}")).unwrap_or_default();
-                self.answer_seekers(key, &Err(format!("a spilled object cannot come back: {error}{why}")))
-            }
-        }
-    }
-
-    /// Whether those who want this object have not waited too long for room.
-    fn may_wait(&mut self, key: Key) -> bool {
-        let now = clock::now();
-        let since = *self.sought_since.entry(key).or_insert(now);
-        now.since_us(since) < ROOM_WAIT_US
-    }
-
-    fn answer_seekers(&mut self, key: Key, located: &Result<Location, String>) -> Replies {
+            begun => begun.map_err(|error| error.to_string()),
+        };
         self.sought_since.remove(&key);
-        let mut replies = Vec::new();
-        for asker in self.seekers.remove(&key).unwrap_or_default() {
-            let located = located.clone();
-            match asker {
-                Asker::Process(process, request) => replies.push((process, FromNode::Located { request, located })),
-                Asker::Node(number) => self.answer(Answer::Place { number, place: located }),
+        match begun {
+            Ok(job) => {
+                self.places.insert(key, Place::Returning(ticket.clone()));
+                self.work(Job::Restore(key, job));
+                Ok(())
             }
+            Err(reason) => Err(format!("a spilled object cannot come back: {reason}")),
         }
-        replies
+    }
+
+    fn answer_seekers(&mut self, key: Key, located: &Result<Location, String>) {
+        for number in self.seekers.remove(&key).unwrap_or_default() {
+            self.answer(Answer::Place { number, place: located.clone() });
+        }
     }
 
     /// Takes in what the file thread has done and what waiting has changed.
@@ -395,38 +398,45 @@ impl Objects {
             self.relieving = false;
             self.store.give_back();
         }
+        if !self.gatherings.is_empty() {
+            replies.extend(self.gather_some());
+        }
         if !self.wishes.is_empty() {
             replies.extend(self.grant());
         }
-        let waiting: Vec<(Key, SpillTicket)> = self
-            .seekers
-            .keys()
-            .filter_map(|key| match self.places.get(key) {
-                Some(Place::Spilled(ticket)) => Some((*key, ticket.clone())),
-                _ => None,
-            })
-            .collect();
-        for (key, ticket) in waiting {
-            replies.extend(self.bring_back(key, ticket));
-        }
-        let stayed: Vec<(Key, Location)> = self
-            .seekers
-            .keys()
-            .filter_map(|key| match self.places.get(key) {
-                Some(Place::At(now)) => Some((*key, *now)),
-                _ => None,
-            })
-            .collect();
-        for (key, now) in stayed {
-            replies.extend(self.answer_seekers(key, &Ok(now)));
-        }
-        let settled: Vec<Key> = self.seekers.keys().filter(|key| !self.places.contains_key(*key)).copied().collect();
-        for key in settled {
-            // A spill that failed: the object is still in its first place.
-            let here = self.store.sealed(key.0, key.1).map(|sealed| from_store(self.node, sealed.0));
-            replies.extend(self.answer_seekers(key, &here.ok_or_else(|| "the object was freed".to_owned())));
+        self.find_sought();
+        if self.seekers.is_empty() && !self.gatherings.has_admitted() {
+            self.sought_since.clear();
         }
         replies
+    }
+
+    /// Answers transfers that asked where an object is, and starts to restore those that are on disk.
+    fn find_sought(&mut self) {
+        for key in self.seekers.keys().copied().collect::<Vec<_>>() {
+            let found = match self.places.get(&key) {
+                Some(Place::Leaving(_) | Place::Returning(_)) => continue,
+                Some(Place::At(now)) => Ok(*now),
+                Some(Place::Spilled(ticket)) => {
+                    let ticket = ticket.clone();
+                    match self.bring_back(key, &ticket) {
+                        Ok(()) => continue,
+                        Err(reason) => Err(reason),
+                    }
+                }
+                None => {
+                    let here = self.store.sealed(key.0, key.1).map(|sealed| from_store(self.node, sealed.0));
+                    here.ok_or_else(|| "the object was freed; keep a reference while you read it".to_owned())
+                }
+            };
+            self.answer_seekers(key, &found);
+        }
+    }
+
+    /// Whether somebody waits for memory that is given back without a word.
+    pub(super) fn is_waiting(&self) -> bool {
+        let waiting = !self.wishes.is_empty() || !self.sought_since.is_empty() || self.gather.has_waiting();
+        waiting && self.moving == 0
     }
 
     fn spilled(&mut self, key: Key, done: SpillDone) {
@@ -477,17 +487,21 @@ impl Objects {
                 let now = from_store(self.node, sealed.0);
                 if self.doomed.remove(&key) {
                     let _ = self.store.free(now.entry, now.generation);
-                    return self.answer_seekers(key, &Err("the object was freed".into()));
+                    self.answer_seekers(key, &Err("the object was freed".into()));
+                    return Vec::new();
                 }
                 self.places.insert(key, Place::At(now));
                 self.first.insert((now.entry, now.generation), key);
-                self.answer_seekers(key, &Ok(now))
+                self.answer_seekers(key, &Ok(now));
+                Vec::new()
             }
             Err(error) => {
                 if let Some(ticket) = ticket {
                     self.places.insert(key, Place::Spilled(ticket));
                 }
-                self.answer_seekers(key, &Err(error.to_string()))
+                let reason = format!("a spilled object cannot come back: {error}");
+                self.answer_seekers(key, &Err(reason.clone()));
+                self.fail_gatherings(key, &reason)
             }
         }
     }

@@ -125,6 +125,7 @@ impl Process {
             }
             FromNode::ActorFound { request, .. }
             | FromNode::ObjectCreated { request, .. }
+            | FromNode::Gathered { request, .. }
             | FromNode::Located { request, .. }
             | FromNode::Published { request }
             | FromNode::Code { request, .. }

@@ -91,6 +91,11 @@ impl Area {
         self.claim.location()
     }
 
+    /// Where its first byte lies in the arena's file; none when it lies in the overflow file.
+    pub fn file_offset(&self) -> Option<u64> {
+        Some(self.place().offset).filter(|offset| !self.claim.client.arena().is_overflow(*offset))
+    }
+
     fn check(&self, range: &Range<u64>, state: &State) -> Result<(), AreaError> {
         let Range { start, end } = *range;
         if start > end || end > self.len() {

@@ -37,6 +37,11 @@ impl Growing {
         self.whole.location()
     }
 
+    /// Where its first byte lies in the arena's file; none when it lies in the overflow file.
+    pub fn file_offset(&self) -> Option<u64> {
+        self.whole.file_offset()
+    }
+
     /// How many bytes are final by now.
     pub fn watermark(&self) -> u64 {
         let entry = self.client.table().entry(self.whole.location().entry);

@@ -35,7 +35,7 @@ impl Store {
         if !held.secondary || held.condemned {
             return Err(DropError::NotSecondary);
         }
-        if held.busy {
+        if held.busy || held.holds > 0 {
             return Err(DropError::InUse);
         }
         let shared = self.table.entry(entry).ok_or(DropError::NotSecondary)?;

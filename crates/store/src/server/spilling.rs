@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{Store, StoreError};
+use super::{Room, Store, StoreError};
 use crate::object::Sealed;
 use crate::pin;
 use crate::spill::{RestoreDone, RestoreError, RestoreJob, SpillDone, SpillError, SpillJob, SpillTicket};
@@ -20,7 +20,7 @@ impl Store {
         if self.held(entry, generation).is_none_or(|held| held.busy) {
             return Err(SpillError::Busy);
         }
-        let spilled = self.spill_area.reserve(sealed.len())?;
+        let spilled = self.spill_area.reserve(sealed.len(), self.overflow.used())?;
         if let Ok(held) = self.held_mut(entry, generation) {
             held.busy = true;
         }
@@ -37,7 +37,11 @@ impl Store {
             self.sweep();
             return Err(SpillError::Freed);
         }
+        let kept = held.holds > 0;
         let ticket = outcome?;
+        if kept {
+            return Err(SpillError::Pinned);
+        }
         let Some(entry) = self.table.entry(location.entry) else { return Err(SpillError::NotSealed) };
         match pin::try_evict(entry, location.generation, self.pin_words(location.entry)) {
             Ok(()) => {
@@ -57,8 +61,17 @@ impl Store {
 
     /// Allocates memory to bring a spilled object back.
     pub fn begin_restore(&mut self, ticket: &SpillTicket) -> Result<RestoreJob, StoreError> {
+        self.begin_restore_in(ticket, Room::Memory)
+    }
+
+    /// The same in the overflow file.
+    pub fn begin_restore_overflow(&mut self, ticket: &SpillTicket) -> Result<RestoreJob, StoreError> {
+        self.begin_restore_in(ticket, Room::Overflow)
+    }
+
+    fn begin_restore_in(&mut self, ticket: &SpillTicket, room: Room) -> Result<RestoreJob, StoreError> {
         // `Writing`, so that no other process can claim it.
-        let location = self.create_in(ticket.len(), EntryState::Writing)?;
+        let location = self.create_in(ticket.len(), EntryState::Writing, room)?;
         self.held_mut(location.entry, location.generation)?.busy = true;
         Ok(RestoreJob::new(Arc::clone(&self.arena), location, ticket.clone()))
     }

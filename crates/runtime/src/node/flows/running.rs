@@ -99,15 +99,15 @@ impl Running {
         }
     }
 
-    /// Where a part begins in the arena.
+    /// Where a part begins in the arena's file.
     pub(super) fn offset(&self, part: Part) -> Option<u64> {
-        Some(match part {
-            Part::Area(area) => self.areas.get(area as usize)?.area.location().0.offset,
+        match part {
+            Part::Area(area) => self.areas.get(area as usize)?.area.file_offset(),
             Part::Input(input) => match self.inputs.get(input as usize)? {
-                Input::Whole(whole) => whole.location().offset,
-                Input::Growing(growing) => growing.location().offset,
+                Input::Whole(whole) => whole.file_offset(),
+                Input::Growing(growing) => growing.file_offset(),
             },
-        })
+        }
     }
 
     /// Whether an input still grows as far as its stage knows.

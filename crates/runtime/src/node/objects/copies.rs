@@ -21,7 +21,7 @@ impl Objects {
     pub(in crate::node) fn ask_place(&mut self, number: u64, at: Location) {
         self.forget_old_error();
         let key = self.first_key(at);
-        self.seekers.entry(key).or_default().push(Asker::Node(number));
+        self.seekers.entry(key).or_default().push(number);
         self.doorbell.ring_self();
     }
 

@@ -177,7 +177,7 @@ impl Source for Whole {
     }
 
     fn offset(&self, at: u64) -> Option<u64> {
-        Some(self.0.location().offset + at)
+        Some(self.0.file_offset()? + at)
     }
 }
 
@@ -205,6 +205,6 @@ impl Source for Part {
     }
 
     fn offset(&self, at: u64) -> Option<u64> {
-        Some(self.view.location().offset + at)
+        Some(self.view.file_offset()? + at)
     }
 }
