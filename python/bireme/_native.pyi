@@ -154,9 +154,10 @@ class RustFunction:
 
 @final
 class View:
-    """A range of an object's bytes as a read-only buffer."""
+    """A range of an object's bytes as a buffer, read-only unless it is private."""
 
     def __len__(self) -> int: ...
+    def private(self) -> View | bytearray: ...
     if sys.version_info >= (3, 12):
         def __buffer__(self, flags: int, /) -> memoryview: ...
 

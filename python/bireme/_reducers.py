@@ -7,11 +7,13 @@ multiple of 64 bytes.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pickle
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from . import _native
 
 Reducer = Callable[[Any], Any]
 
@@ -102,22 +104,68 @@ def _jax_array(array: Any) -> Any:
 def _torch(torch: Any) -> dict[type, Reducer]:
     def reduce(tensor: Any) -> Any:
         plain = tensor.device.type == "cpu" and tensor.layout == torch.strided and not tensor.is_quantized
-        if not plain or tensor.grad_fn is not None or tensor.is_conj() or tensor.is_neg():
+        if not plain or tensor.grad_fn is not None or tensor.is_conj() or tensor.is_neg() or tensor.__dict__:
             return tensor.__reduce_ex__(5)
-        bits = tensor.detach().contiguous()
-        return _torch_tensor, (bits.reshape(-1).view(torch.uint8).numpy(), tensor.dtype, tuple(tensor.shape), tensor.requires_grad)
+        return _torch_tensor, (_tensor_bytes(torch, tensor), tensor.dtype, tuple(tensor.shape), tensor.requires_grad)
 
     return {torch.Tensor: reduce}
 
 
-def _torch_tensor(bits: Any, dtype: Any, shape: tuple[int, ...], requires_grad: bool) -> Any:
+def _tensor_bytes(torch: Any, tensor: Any) -> pickle.PickleBuffer:
+    return pickle.PickleBuffer(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
+
+
+def _torch_tensor(buffer: Any, dtype: Any, shape: tuple[int, ...], requires_grad: bool) -> Any:
     torch = importlib.import_module("torch")
-    with warnings.catch_warnings():
-        # Torch has no read-only tensors and says so; the memory is protected all the same.
-        warnings.simplefilter("ignore")
-        tensor = torch.from_numpy(bits)
-    tensor = tensor.view(dtype).reshape(shape)
+    if 0 in shape:
+        tensor = torch.empty(shape, dtype=dtype)
+    else:
+        # Torch has no tensors that are read-only, and an optimizer writes wherever it likes.
+        tensor = torch.frombuffer(writable(buffer), dtype=torch.uint8).view(dtype).reshape(shape)
     return tensor.requires_grad_() if requires_grad else tensor
+
+
+def tensor_array(tensor: Any) -> tuple[pickle.PickleBuffer, int, tuple[int, ...]] | None:
+    """The bytes of a tensor, the number of its element type in array objects and its shape; None for one that is more than
+    an array, or lies elsewhere.
+    """
+    torch = importlib.import_module("torch")
+    number = _torch_dtypes(torch).get(tensor.dtype)
+    plain = tensor.device.type == "cpu" and tensor.layout == torch.strided and not tensor.requires_grad
+    # Attributes that the user has set go with its pickle.
+    if number is None or not plain or tensor.is_neg() or tensor.__dict__:
+        return None
+    return _tensor_bytes(torch, tensor), number, tuple(tensor.shape)
+
+
+def make_tensor(buffer: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+    """A tensor over the bytes of an object, which may be written and changes no other."""
+    torch = importlib.import_module("torch")
+    name = dtype.lstrip("<")
+    return _torch_tensor(buffer, getattr(torch, _NAMES.get(name, name)), shape, False)
+
+
+# The element types of array objects from number 1 on, by numpy's short names and by those that torch has too.
+_NAMES = {
+    "u1": "uint8", "u2": "uint16", "u4": "uint32", "u8": "uint64", "i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64",
+    "f2": "float16", "bfloat16": "bfloat16", "f4": "float32", "f8": "float64", "?": "bool",
+}  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1)
+def _torch_dtypes(torch: Any) -> dict[Any, int]:
+    # Older versions lack some of the unsigned ones.
+    return {getattr(torch, name): number for number, name in enumerate(_NAMES.values(), 1) if hasattr(torch, name)}
+
+
+def writable(buffer: Any) -> Any:
+    """A buffer with the same bytes that may be written, without being seen by others: pages of its own where the memory is
+    shared, a copy of anything else that is read-only.
+    """
+    if isinstance(buffer, _native.View):
+        return buffer.private()
+    view = memoryview(buffer)
+    return bytearray(view) if view.readonly else view
 
 
 # By the module whose presence shows that the program uses the library.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from . import _native
@@ -27,15 +29,30 @@ def prepare() -> None:
     """Makes a copy of the zygote a worker of its own."""
     os.environ.pop("BIREME_KEEPER", None)
     os.environ.pop("BIREME_ZYGOTE", None)
-    # Copies must not share a sequence of random numbers.
-    random = sys.modules.get("random")
-    if random is not None:
-        random.seed()
-    numpy = sys.modules.get("numpy.random")
-    if numpy is not None:
-        numpy.seed()
+    # Whatever kills this process leaves its Python stack in the report of its death.
+    faulthandler.enable(file=2, all_threads=False)
+    _reseed()
     signal.signal(signal.SIGINT, _on_interrupt)
     name_output()
+
+
+def _reseed() -> None:
+    """Copies must not share a sequence of random numbers. jax has none: its keys are made by the program."""
+    seeders: dict[str, Callable[[Any], Any]] = {
+        "random": lambda module: module.seed(),
+        "numpy.random": lambda module: module.seed(),
+        "torch": lambda module: module.seed(),
+        # A new generator is made from the system's randomness when one is asked for; to ask here would start threads.
+        "tensorflow.python.ops.stateful_random_ops": lambda module: setattr(module, "global_generator", None),
+    }
+    for name, seed in seeders.items():
+        module = sys.modules.get(name)
+        if module is None:
+            continue
+        try:
+            seed(module)
+        except Exception as error:  # noqa: BLE001 - another version of the library; tasks that use no chance can run
+            print(f"bireme: the random numbers of {name} were not seeded anew: {error}", file=sys.stderr)
 
 
 def _on_interrupt(number: int, frame: Any) -> None:

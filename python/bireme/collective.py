@@ -2,7 +2,7 @@
 
 All members make the same calls in the same order. Small arrays go in messages between the members, large ones are streamed between
 their nodes while they are combined. Results are numpy arrays in shared memory, read-only like everything there: `copy()`
-one to change it.
+one to change it. Tensors of torch give tensors, on the same device, which may be changed.
 
 >>> import bireme, numpy
 >>> @bireme.remote(num_cpus=0.5)
@@ -22,11 +22,12 @@ from __future__ import annotations
 import asyncio
 import math
 import operator
+import sys
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from . import _native
+from . import _native, _reducers
 from .actor import ActorHandle
 from .exceptions import CollectiveUsageError
 
@@ -236,12 +237,16 @@ class Group:
         """The list of the arrays of all members, at every member."""
         return self._call("all_gather", [array], _many(array), async_op)
 
-    def scatter(self, arrays: Sequence[Array] | None = None, root: int = 0, *, async_op: bool = False) -> Any:
-        """One array of the list that `root` gives, at each member: that of its rank. The others give nothing."""
+    def scatter(
+        self, arrays: Sequence[Array] | None = None, root: int = 0, *, like: Any = None, async_op: bool = False
+    ) -> Any:
+        """One array of the list that `root` gives, at each member: that of its rank. The others give nothing, or `like`, a
+        tensor of torch, to get a tensor.
+        """
         if self.rank != root:
             if arrays is not None:
                 raise CollectiveUsageError(f"only rank {root}, the root, gives arrays to scatter")
-            return self._call("scatter", None, _one(None), async_op, root=root)
+            return self._call("scatter", None, _one(like), async_op, root=root)
         given = self._list("scatter", arrays)
         return self._call("scatter", given, _one(given[root]), async_op, root=root)
 
@@ -267,11 +272,11 @@ class Group:
         work = member.send(self._rank_of(to), _tag(tag), described, buffers[0], async_op)
         return None if work is None else Work(work, lambda _made: None)
 
-    def recv(self, from_: int, tag: int = 0, *, async_op: bool = False) -> Any:
-        """The next array that another member sent with this tag."""
+    def recv(self, from_: int, tag: int = 0, *, like: Any = None, async_op: bool = False) -> Any:
+        """The next array that another member sent with this tag; as a tensor when `like` is a tensor of torch."""
         member = self._own()[1]
         made = member.receive(self._rank_of(from_), _tag(tag), async_op)
-        return Work(made, _one(None)) if async_op else _one(None)(made)
+        return Work(made, _one(like)) if async_op else _one(like)(made)
 
     def _rank_of(self, rank: int) -> int:
         rank = operator.index(rank)
@@ -295,6 +300,8 @@ def _tag(tag: int) -> int:
 
 def _describe(kind: str, arrays: list[Any]) -> tuple[Described, list[Any]]:
     """Element type and shape that all the arrays have, and their bytes."""
+    if all(map(_is_tensor, arrays)):
+        return _describe_tensors(kind, arrays)
     import numpy
 
     ready = []
@@ -316,6 +323,29 @@ def _describe(kind: str, arrays: list[Any]) -> tuple[Described, list[Any]]:
     return described, [array.reshape(-1).view(numpy.uint8) for array in ready]
 
 
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+
+
+def _describe_tensors(kind: str, tensors: list[Any]) -> tuple[Described, list[Any]]:
+    """The same for tensors of torch; what lies on another device is copied from there."""
+    found = [_reducers.tensor_array(tensor.detach().cpu()) for tensor in tensors]
+    first, buffers = tensors[0], []
+    for index, (tensor, array) in enumerate(zip(tensors, found, strict=True)):
+        if tensor.dtype != first.dtype or tensor.shape != first.shape:
+            raise CollectiveUsageError(
+                f"{kind} takes tensors of one type and shape, and tensor 0 is {first.dtype}{list(first.shape)} but tensor "
+                f"{index} is {tensor.dtype}{list(tensor.shape)}"
+            )
+        if array is None:
+            raise CollectiveUsageError(
+                f"{kind} takes dense tensors of {', '.join(_DTYPES)}, not a {tensor.layout} tensor of {tensor.dtype}"
+            )
+        buffers.append(array[0].raw())
+    return (_DTYPES.index(str(first.dtype).removeprefix("torch.")) + 1, list(first.shape)), buffers
+
+
 def _dtype(number: int, like: Any) -> Any:
     import numpy
 
@@ -332,17 +362,22 @@ def _dtype(number: int, like: Any) -> Any:
 
 
 def _arrays(made: Any, like: Any) -> list[Any]:
+    _own, number, shape, views = made
+    if _is_tensor(like):
+        name = _DTYPES[number - 1]
+        return [_reducers.make_tensor(view, name, tuple(shape)).to(like.device) for view in views]
     import numpy
 
-    _own, number, shape, views = made
     return [numpy.ndarray(tuple(shape), _dtype(number, like), view) for view in views]
 
 
 def _one(like: Any) -> Callable[[Any], Any]:
     def finish(made: Any) -> Any:
-        import numpy
-
         if made[0]:
+            if _is_tensor(like):
+                return like
+            import numpy
+
             return numpy.asarray(like)
         arrays = _arrays(made, like)
         return arrays[0] if arrays else None

@@ -167,18 +167,3 @@ def test_jax_arrays_come_back_as_jax_arrays_on_shared_memory(program: Any) -> No
     """
     output, errors = program.run(source=source, env={"JAX_PLATFORMS": "cpu"})
     assert output == "all is well\n", errors
-
-
-def test_torch_tensors_come_back_as_tensors_on_shared_memory(runtime: Any) -> None:
-    torch = pytest.importorskip("torch")
-    for dtype in (torch.float32, torch.int64, torch.bfloat16, torch.bool, torch.complex64):
-        tensor = torch.ones((300, 400), dtype=torch.float32).to(dtype)
-        back = round_trip(tensor)
-        assert back.dtype == dtype and torch.equal(back, tensor) and is_shared(back.data_ptr())
-    strided = torch.arange(100_000).reshape(100, 1000).T
-    assert torch.equal(round_trip(strided), strided)
-    weights = torch.nn.Linear(300, 400)
-    back = round_trip(weights)
-    assert torch.equal(back.weight, weights.weight) and back.weight.requires_grad
-    assert torch.equal(bireme.get(give_back.remote(strided)), strided)
-    assert round_trip(torch.tensor(3)).item() == 3

@@ -29,6 +29,10 @@ pub static DUMPS: Hook = Hook::new("bireme._serialize", "dumps");
 pub static LOADS: Hook = Hook::new("bireme._serialize", "loads");
 /// `make_array(view, element type, shape) -> array`.
 pub static MAKE_ARRAY: Hook = Hook::new("bireme._serialize", "make_array");
+/// `tensor_array(tensor) -> (buffer, number of the element type, shape) | None`.
+pub static TENSOR_ARRAY: Hook = Hook::new("bireme._reducers", "tensor_array");
+/// `make_tensor(buffer, element type, shape) -> tensor`.
+pub static MAKE_TENSOR: Hook = Hook::new("bireme._reducers", "make_tensor");
 /// `load_code(code) -> function or class`.
 pub static LOAD_CODE: Hook = Hook::new("bireme._code", "load");
 /// `check_arguments(target, args, kwargs)`: raises when they do not fit.

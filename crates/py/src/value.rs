@@ -1,7 +1,7 @@
 //! Python objects as the bytes of an object, and back.
 //!
 //! ```text
-//! 'B'...   an array, in the store's own format (`store::array`): read by Rust and Python alike
+//! 'B'...   an array or tensor, in the store's own format (`store::array`): read by Rust and Python alike
 //! 2 ...    raw bytes, with the header of the Rust front end: read by both
 //! 3 form   a Python value:
 //!          0 None · 1 True · 2 False · 3 i64 · 4 f64 · 5 text · 6 pickle
@@ -12,7 +12,7 @@
 //! Numbers are little-endian. Small values without structure never meet pickle; arrays and the buffers of pickles are
 //! copied once, straight into shared memory, and read in place.
 
-use bireme_runtime::array::{ALIGN_BYTES, ArrayHeader, ByteOrder, Dtype};
+use bireme_runtime::array::{ALIGN_BYTES, ArrayHeader, ByteOrder, Dtype, Library};
 use bireme_runtime::core::value::INLINE_BYTES_MAX;
 use bireme_runtime::{Encoded, Fetched, Part, Ref};
 use pyo3::buffer::PyUntypedBuffer;
@@ -78,6 +78,11 @@ pub fn encode(value: &Bound<'_, PyAny>) -> PyResult<Packed> {
     {
         return Ok(Packed { encoded, keep: Vec::new() });
     }
+    if is_tensor(value)?
+        && let Some(encoded) = encode_tensor(value)?
+    {
+        return Ok(Packed { encoded, keep: Vec::new() });
+    }
     encode_pickle(value)
 }
 
@@ -86,7 +91,11 @@ pub fn encode_shared(value: &Bound<'_, PyAny>) -> PyResult<Option<Encoded>> {
     if let Ok(bytes) = value.cast_exact::<PyBytes>() {
         return Ok(Some(encode_bytes(bytes)?.encoded));
     }
-    if is_array(value)? { encode_array(value) } else { Ok(None) }
+    match (is_array(value)?, is_tensor(value)?) {
+        (true, _) => encode_array(value),
+        (_, true) => encode_tensor(value),
+        _ => Ok(None),
+    }
 }
 
 /// Values without structure.
@@ -146,16 +155,40 @@ pub fn lend(object: &Bound<'_, PyAny>) -> PyResult<Part> {
 /// Whether this is exactly a numpy array; numpy is not imported for it.
 fn is_array(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     static NDARRAY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    is_exactly(value, &NDARRAY, "numpy", "ndarray")
+}
+
+/// Whether this is exactly a tensor of torch, which is not imported for it either.
+fn is_tensor(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static TENSOR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    is_exactly(value, &TENSOR, "torch", "Tensor")
+}
+
+fn is_exactly(value: &Bound<'_, PyAny>, known: &PyOnceLock<Py<PyType>>, module: &str, name: &str) -> PyResult<bool> {
     let py = value.py();
     let class = value.get_type();
-    if let Some(known) = NDARRAY.get(py) {
+    if let Some(known) = known.get(py) {
         return Ok(class.is(known));
     }
-    if class.name()? != "ndarray" || class.module()? != "numpy" {
+    if class.name()? != name || class.module()? != module {
         return Ok(false);
     }
-    NDARRAY.get_or_init(py, || class.unbind());
+    known.get_or_init(py, || class.unbind());
     Ok(true)
+}
+
+/// A tensor of numbers in this process's memory, in the format of arrays; nothing for other tensors.
+fn encode_tensor(value: &Bound<'_, PyAny>) -> PyResult<Option<Encoded>> {
+    type Parts<'py> = (Bound<'py, PyAny>, u8, Vec<u64>);
+    let Some((buffer, dtype, shape)) =
+        hooks::TENSOR_ARRAY.get(value.py())?.call1((value,))?.extract::<Option<Parts<'_>>>()?
+    else {
+        return Ok(None);
+    };
+    let Some(dtype) = Dtype::from_number(dtype) else { return Ok(None) };
+    let Ok(header) = ArrayHeader::new(dtype, &shape) else { return Ok(None) };
+    let Ok(head) = ArrayHeader { library: Library::Torch, ..header }.encode() else { return Ok(None) };
+    Ok(Some(Encoded { head, body: Some(lend(&buffer)?), ..Encoded::default() }))
 }
 
 /// A contiguous array of numbers, in the format that Rust reads; nothing for other arrays.
@@ -358,5 +391,9 @@ fn decode_array<'py>(source: &Source<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
     };
     let view = source.part(header.payload_offset(), elements.len())?;
     let shape = PyTuple::new(py, header.shape)?;
-    hooks::MAKE_ARRAY.get(py)?.call1((view, name, shape))
+    let make = match header.library {
+        Library::Plain => &hooks::MAKE_ARRAY,
+        Library::Torch => &hooks::MAKE_TENSOR,
+    };
+    make.get(py)?.call1((view, name, shape))
 }

@@ -39,7 +39,10 @@ pub use message::{
     Command, ExitKind, MESSAGE_BYTES_MAX, MessageError, PROTOCOL_VERSION, Report, Words, WorkerExit, decode, encode,
 };
 pub use outbox::OUTPUT_QUEUED_BYTES_MAX;
-pub use stderr::{STDERR_LINE_BYTES_MAX, STDERR_QUEUED_BYTES_MAX, STDERR_TAIL_BYTES_MAX, STDERR_TAIL_LINES_MAX};
+pub use stderr::{
+    STDERR_LINE_BYTES_MAX, STDERR_QUEUED_BYTES_MAX, STDERR_TAIL_BYTES_MAX, STDERR_TAIL_LINE_BYTES_MAX,
+    STDERR_TAIL_LINES_MAX,
+};
 pub(crate) use sys::{environment_has, on_fork, with_signals_blocked, with_signals_unblocked};
 
 use crate::entry;

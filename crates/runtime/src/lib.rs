@@ -49,7 +49,7 @@ pub mod worker;
 pub use attach::Program;
 pub use bireme_core as core;
 pub use bireme_net as net;
-pub use bireme_store::array;
+pub use bireme_store::{PrivateView, array};
 pub use client::{Runtime, Submit, Target};
 pub use config::{Config, OBJECT_STORE_BYTES_MIN};
 pub use error::Error;

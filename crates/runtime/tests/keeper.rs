@@ -54,7 +54,7 @@ fn worker(mut start: WorkerStart) -> ! {
     assert_eq!(start.words, WORDS);
     match start.slot {
         EXITS => {
-            for n in 0..30 {
+            for n in 0..50 {
                 eprintln!("line {n}");
             }
             eprint!("no newline");
@@ -200,8 +200,8 @@ fn exits_and_signals_are_reported_with_the_last_lines_of_stderr() {
     let pid = spawned(&keeper, EXITS, 1);
     let exit = exited(&keeper);
     assert_eq!((exit.slot, exit.incarnation, exit.pid, exit.status), (EXITS, 1, pid, ExitKind::Exit(7)));
-    assert_eq!(exit.stderr_tail.lines().count(), 20);
-    assert!(exit.stderr_tail.starts_with("line 11\n") && exit.stderr_tail.ends_with("line 29\nno newline"));
+    assert_eq!(exit.stderr_tail.lines().count(), 40);
+    assert!(exit.stderr_tail.starts_with("line 11\n") && exit.stderr_tail.ends_with("line 49\nno newline"));
 
     spawned(&keeper, ABORTS, 4);
     let exit = exited(&keeper);

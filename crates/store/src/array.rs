@@ -2,7 +2,7 @@
 //!
 //! An array object is a header and, from the next multiple of 64 bytes on, the elements in row-major order. The header
 //! is: magic `BRAR`, version, element type, byte order, number of dimensions (one byte each), the payload's offset
-//! (u32), four bytes of zero, then one u64 per dimension; numbers in the header are little-endian whatever the byte
+//! (u32), the library (u8), three bytes of zero, then one u64 per dimension; numbers in the header are little-endian whatever the byte
 //! order of the elements. Decoding checks everything, so a view made from a decoded header stays inside its bytes.
 
 /// The most dimensions an array may have.
@@ -29,6 +29,9 @@ pub enum ArrayError {
     /// A byte order that does not exist.
     #[error("the array has the unknown byte order {0}")]
     ByteOrder(u8),
+    /// A library that does not exist.
+    #[error("the array is of the unknown library {0}: update this program")]
+    Library(u8),
     /// Too many dimensions.
     #[error("an array of {0} dimensions is beyond the limit of 32")]
     Dimensions(usize),
@@ -85,6 +88,11 @@ impl Dtype {
         Self::Bool,
     ];
 
+    /// The type with this number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| *known as u8 == number)
+    }
+
     /// The size of one element.
     pub fn size_bytes(self) -> usize {
         match self {
@@ -111,6 +119,17 @@ impl ByteOrder {
     pub const NATIVE: Self = if cfg!(target_endian = "big") { Self::Big } else { Self::Little };
 }
 
+/// Whose array a Python program gets when it reads one; the elements are the same. Its number is part of the format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+pub enum Library {
+    /// A plain array, numpy's in Python.
+    #[default]
+    Plain = 0,
+    /// A tensor of torch.
+    Torch = 1,
+}
+
 /// What an array is, without its elements.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ArrayHeader {
@@ -120,12 +139,14 @@ pub struct ArrayHeader {
     pub byte_order: ByteOrder,
     /// The length of each dimension; empty for a single element.
     pub shape: Vec<u64>,
+    /// Whose array it is in Python.
+    pub library: Library,
 }
 
 impl ArrayHeader {
     /// A header for elements in this machine's byte order.
     pub fn new(dtype: Dtype, shape: &[u64]) -> Result<Self, ArrayError> {
-        let header = Self { dtype, byte_order: ByteOrder::NATIVE, shape: shape.to_vec() };
+        let header = Self { dtype, byte_order: ByteOrder::NATIVE, shape: shape.to_vec(), library: Library::Plain };
         header.object_bytes()?;
         Ok(header)
     }
@@ -160,7 +181,7 @@ impl ArrayHeader {
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&[VERSION, self.dtype as u8, self.byte_order as u8, self.shape.len() as u8]);
         bytes.extend_from_slice(&(offset as u32).to_le_bytes());
-        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&[self.library as u8, 0, 0, 0]);
         for length in &self.shape {
             bytes.extend_from_slice(&length.to_le_bytes());
         }
@@ -189,11 +210,15 @@ impl ArrayHeader {
         if version != VERSION {
             return Err(ArrayError::Version(version));
         }
-        let dtype = Dtype::ALL.into_iter().find(|known| *known as u8 == dtype).ok_or(ArrayError::Dtype(dtype))?;
+        let dtype = Dtype::from_number(dtype).ok_or(ArrayError::Dtype(dtype))?;
         let byte_order = [ByteOrder::Little, ByteOrder::Big]
             .into_iter()
             .find(|known| *known as u8 == byte_order)
             .ok_or(ArrayError::ByteOrder(byte_order))?;
+        let library = [Library::Plain, Library::Torch]
+            .into_iter()
+            .find(|known| *known as u8 == fixed[12])
+            .ok_or(ArrayError::Library(fixed[12]))?;
         let ndim = usize::from(ndim);
         if ndim > NDIM_MAX {
             return Err(ArrayError::Dimensions(ndim));
@@ -206,7 +231,7 @@ impl ArrayHeader {
             return Err(ArrayError::Truncated { needed: offset as u64, found });
         };
         let shape = header.as_chunks::<8>().0.iter().take(ndim).map(|length| u64::from_le_bytes(*length)).collect();
-        let header = Self { dtype, byte_order, shape };
+        let header = Self { dtype, byte_order, shape, library };
         let needed = header.object_bytes()?;
         if needed > found { Err(ArrayError::Truncated { needed, found }) } else { Ok(header) }
     }

@@ -32,8 +32,8 @@ pub use alloc::{Allocation, Allocator};
 pub use arena::{Arena, ArenaError, OVERFLOW_FACTOR_MAX, POPULATE_STEP_BYTES};
 pub use client::{PinError, StoreClient, WriteError};
 pub use object::{
-    Area, AreaError, AreaWrite, Growing, LOCATION_BYTES, Location, LocationError, Pinned, Sealed, Unsealed,
-    UnsealedLocation,
+    Area, AreaError, AreaWrite, Growing, LOCATION_BYTES, Location, LocationError, Pinned, PrivateView, Sealed,
+    Unsealed, UnsealedLocation,
 };
 pub use pin::{disown_pins, own_pins};
 pub use server::{DropError, FreeOutcome, Stats, Store, StoreError};

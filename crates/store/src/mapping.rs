@@ -1,4 +1,4 @@
-//! A sealed memfd and a shared mapping of one: the two things that arena and table are made of.
+//! A sealed memfd and a mapping of one: the two things that arena and table are made of.
 //!
 //! Invariants: the file is sealed against shrinking and growing before it is mapped, so no access inside the mapping
 //! can raise SIGBUS by truncation; a mapping is page-aligned and lives until it is dropped.
@@ -37,7 +37,7 @@ pub(crate) fn set_inheritable(fd: &OwnedFd, inheritable: bool) -> Result<(), Err
     rustix::io::fcntl_setfd(fd, if inheritable { flags - FdFlags::CLOEXEC } else { flags | FdFlags::CLOEXEC })
 }
 
-/// One shared mapping of a whole memfd.
+/// One mapping of a memfd, or of a part of it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     ptr: NonNull<u8>,
@@ -52,12 +52,20 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     pub(crate) fn new(fd: impl AsFd, len: u64, writable: bool) -> Result<Self, Errno> {
-        let len = usize::try_from(len).map_err(|_| Errno::NOMEM)?;
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        Self::map(fd, 0, len, protection, MapFlags::SHARED)
+    }
+
+    /// A writable mapping of a part of a memfd, from a whole page on. What is written there stays there.
+    pub(crate) fn new_private(fd: impl AsFd, offset: u64, len: u64) -> Result<Self, Errno> {
+        Self::map(fd, offset, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+    }
+
+    fn map(fd: impl AsFd, offset: u64, len: u64, protection: ProtFlags, flags: MapFlags) -> Result<Self, Errno> {
+        let len = usize::try_from(len).map_err(|_| Errno::NOMEM)?;
+        let flags = flags | MapFlags::NORESERVE;
         // SAFETY: a null hint lets the kernel choose an unused range, so no existing memory is replaced.
-        let ptr = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED | MapFlags::NORESERVE, fd, 0)?
-        };
+        let ptr = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, fd, offset)? };
         let ptr = NonNull::new(ptr.cast::<u8>()).ok_or(Errno::NOMEM)?;
         Ok(Self { ptr, len })
     }

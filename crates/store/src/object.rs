@@ -6,6 +6,7 @@
 
 mod area;
 mod growing;
+mod private;
 
 use std::fmt;
 use std::ops::Deref;
@@ -20,6 +21,7 @@ use crate::table::{EntryState, OBJECTS_MAX};
 
 pub use area::{Area, AreaError, AreaWrite};
 pub use growing::Growing;
+pub use private::PrivateView;
 
 /// The size of a location on the wire.
 pub const LOCATION_BYTES: usize = 24;

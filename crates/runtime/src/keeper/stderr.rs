@@ -15,9 +15,11 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Lines of one worker that a report of its death contains.
-pub const STDERR_TAIL_LINES_MAX: usize = 20;
+pub const STDERR_TAIL_LINES_MAX: usize = 40;
 /// Bytes of one worker that a report of its death contains.
-pub const STDERR_TAIL_BYTES_MAX: usize = 4096;
+pub const STDERR_TAIL_BYTES_MAX: usize = 8192;
+/// Bytes of one line there; the rest of a longer one is left out, so that it does not drive the others out.
+pub const STDERR_TAIL_LINE_BYTES_MAX: usize = 512;
 /// A longer line is passed on in pieces.
 pub const STDERR_LINE_BYTES_MAX: usize = 4096;
 /// Bytes that wait for the reader of standard error; further lines are dropped and counted.
@@ -37,8 +39,12 @@ impl Tail {
             return;
         }
         let line = line.strip_suffix(b"\n").unwrap_or(line);
-        self.bytes += line.len();
-        self.lines.push_back(line.to_vec());
+        let mut kept = line[..line.len().min(STDERR_TAIL_LINE_BYTES_MAX)].to_vec();
+        if kept.len() < line.len() {
+            kept.extend_from_slice(b"...");
+        }
+        self.bytes += kept.len();
+        self.lines.push_back(kept);
         while self.lines.len() > STDERR_TAIL_LINES_MAX || self.bytes > STDERR_TAIL_BYTES_MAX {
             let dropped = self.lines.pop_front().expect("the bound is exceeded, so there is a line");
             self.bytes -= dropped.len();
@@ -164,9 +170,16 @@ mod tests {
         let mut tail = tail_of((0..100).map(|n| format!("line {n}\n").into_bytes()));
         tail.remember(Stream::Stdout, b"another stream\n");
         assert_eq!(tail.text().lines().count(), STDERR_TAIL_LINES_MAX);
-        assert!(tail.text().starts_with("line 80\n") && tail.text().ends_with("line 99"));
+        assert!(tail.text().starts_with("line 60\n") && tail.text().ends_with("line 99"));
         let tail = tail_of((0..4).map(|_| vec![0xff; STDERR_LINE_BYTES_MAX - 1]));
         assert!(tail.bytes <= STDERR_TAIL_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_and_leaves_those_before_it() {
+        let tail = tail_of([b"Fatal Python error\n".to_vec(), vec![b'x'; STDERR_LINE_BYTES_MAX - 1]].into_iter());
+        let text = tail.text();
+        assert!(text.starts_with("Fatal Python error\nxxx") && text.ends_with("x..."), "{text}");
     }
 
     #[test]

@@ -15,7 +15,8 @@ fn object(header: &ArrayHeader) -> Vec<u8> {
 fn a_header_comes_back_as_it_was_with_aligned_elements() {
     for dtype in Dtype::ALL {
         for shape in [vec![], vec![5], vec![3, 0, 2], vec![1; NDIM_MAX]] {
-            let header = ArrayHeader::new(dtype, &shape).unwrap();
+            let library = if shape.is_empty() { Library::Torch } else { Library::Plain };
+            let header = ArrayHeader { library, ..ArrayHeader::new(dtype, &shape).unwrap() };
             let object = object(&header);
             let (decoded, elements) = ArrayHeader::decode(&object).unwrap();
             assert_eq!(decoded, header);
@@ -38,6 +39,7 @@ fn bad_headers_are_named() {
     assert_eq!(spoiled(5, 99), ArrayError::Dtype(99));
     assert_eq!(spoiled(6, 7), ArrayError::ByteOrder(7));
     assert_eq!(spoiled(7, 200), ArrayError::Dimensions(200));
+    assert_eq!(spoiled(12, 2), ArrayError::Library(2));
     assert_eq!(spoiled(8, 1), ArrayError::Inconsistent);
     assert_eq!(spoiled(23, 255), ArrayError::TooLarge);
     let cut = ArrayHeader::decode(&good[..good.len() - 1]).map(|_| ()).unwrap_err();

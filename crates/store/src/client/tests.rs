@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::server::{FreeOutcome, Store};
 use crate::spill::SpillOptions;
-use crate::{LocationError, OBJECTS_MAX};
+use crate::{LocationError, OBJECTS_MAX, PrivateView};
 
 const CAPACITY: u64 = 64 << 20;
 
@@ -54,6 +54,36 @@ fn a_growing_view_follows_the_watermark_and_keeps_what_it_has_when_the_object_is
     assert!(client.pin_growing(location).is_err());
     drop(growing);
     assert_eq!((store.sweep(), store.stats().used), (1, 0));
+}
+
+#[test]
+#[allow(unsafe_code)]
+fn what_is_written_to_a_private_view_is_seen_by_nobody_else() {
+    let (mut store, client) = machine();
+    // The objects share pages with each other.
+    let pinned: Vec<Pinned> = (0..3u8)
+        .map(|n| {
+            let mut writer = client.writer(store.create(10_000).unwrap()).unwrap();
+            writer.copy_from(&[n; 10_000]).unwrap();
+            client.pin(writer.seal().unwrap()).unwrap()
+        })
+        .collect();
+    let views: Vec<_> = (0..2).map(|_| pinned[1].map_private(100, 9_800).unwrap()).collect();
+    // SAFETY: the view is alive, this thread alone uses it, and the slice is as long as it.
+    let bytes = |view: &PrivateView| unsafe { std::slice::from_raw_parts_mut(view.as_ptr(), view.len()) };
+    bytes(&views[0]).fill(9);
+    assert!(bytes(&views[0]).iter().all(|byte| *byte == 9));
+    assert!(bytes(&views[1]).iter().all(|byte| *byte == 1));
+    for (n, object) in pinned.iter().enumerate() {
+        assert!(object.iter().all(|byte| usize::from(*byte) == n), "object {n} has changed");
+    }
+    assert_eq!(pinned[1].map_private(1, 10_000).err(), Some(Errno::INVAL));
+    let location = pinned[1].location();
+    drop(pinned);
+    assert_eq!(store.free(location.entry, location.generation), Ok(FreeOutcome::Deferred), "the views keep the object");
+    assert!(bytes(&views[1]).iter().all(|byte| *byte == 1));
+    drop(views);
+    assert_eq!(store.sweep(), 1);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bireme_arith as arith;
 use bireme_core::flow::{Action, Combine, Number, Op, Part};
-use bireme_store::array::{ArrayHeader, ByteOrder, Dtype, NDIM_MAX};
+use bireme_store::array::{ArrayHeader, ByteOrder, Dtype, Library, NDIM_MAX};
 
 use super::running::Running;
 
@@ -296,7 +296,13 @@ pub(crate) fn header_of(bytes: &[u8], len: u64) -> Result<(ArrayHeader, Number),
 /// The error for two arrays that cannot be combined.
 pub(crate) fn differ(theirs: &[u8], own: &[u8]) -> String {
     let describe = |bytes: &[u8]| match ArrayHeader::decode_front(bytes, u64::MAX) {
-        Ok(header) => format!("{:?} of shape {:?}", header.dtype, header.shape).to_lowercase(),
+        Ok(header) => {
+            let kind = match header.library {
+                Library::Plain => "",
+                Library::Torch => " (a tensor of torch)",
+            };
+            format!("{:?} of shape {:?}{kind}", header.dtype, header.shape).to_lowercase()
+        }
         Err(error) => error.to_string(),
     };
     format!("arrays of different kinds cannot be reduced: {} and {}", describe(theirs), describe(own))
