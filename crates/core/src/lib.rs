@@ -30,6 +30,7 @@ pub mod session;
 pub mod shared;
 pub mod spec;
 pub mod stream;
+pub mod throttle;
 pub mod time;
 pub mod value;
 mod wire;

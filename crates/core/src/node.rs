@@ -142,6 +142,9 @@ pub enum Event {
     },
     /// The shell has drained all rings once, completely.
     Passed,
+    /// The shell has drained all rings but those of processes that wait for another node (`core::throttle`): what is in
+    /// those may be older than anything that was read.
+    PassedInPart,
     /// Time went by; due at [`Node::deadline`].
     Ticked,
     /// A process of this node has a message for a process of another, as `Peer` encodes it.
@@ -452,11 +455,16 @@ impl Node {
                     self.review_all(now, effects);
                 }
                 self.pass_questions(effects);
-                self.pass_early(now, effects);
+                self.pass_early(true, now, effects);
                 self.pass_fading(now, effects);
                 self.pass_time(now, effects);
                 self.pass_reduces(now, effects);
                 self.review_contents(now, effects);
+            }
+            Event::PassedInPart => {
+                self.pass_early(false, now, effects);
+                self.pass_time(now, effects);
+                self.pass_reduces(now, effects);
             }
             Event::Ticked => {
                 self.ticked(now, effects);

@@ -5,6 +5,9 @@
 //! side says which number it expects next, and the other one goes on from there. The session ends only with its
 //! peer: when that is declared dead, it is dropped, and what it kept is lost with it.
 //!
+//! A session has no bound of its own for what it keeps: dropping a message would break its order. Whoever feeds it stops
+//! in time (`core::throttle`).
+//!
 //! Nothing here writes or reads. The link asks for the next message ([`Session::hand_over`]), writes its bytes from where the
 //! session keeps them ([`Session::message`]), and tells what came ([`Session::received`]).
 //!
@@ -30,18 +33,14 @@ const MESSAGE_OVERHEAD_BYTES: usize = 64;
 
 /// Bytes with the connection that the peer has not acknowledged, unless said otherwise.
 pub const WINDOW_BYTES_MAX: usize = 8 << 20;
-/// Bytes kept in all, unless said otherwise.
-pub const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Bytes of one message, unless said otherwise.
-pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
+/// Bytes of one message, unless said otherwise: the longest of a process (256 MiB), and what its node puts around it.
+pub const MESSAGE_BYTES_MAX: usize = (256 << 20) + (4 << 10);
 
 /// The bounds of a session and when it acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLimits {
     /// Bytes with the connection that the peer has not acknowledged; over it, the rest waits ([`Sent::Stalled`]).
     pub window_bytes: usize,
-    /// Bytes kept in all; over it, messages are refused ([`Sent::Refused`]).
-    pub kept_bytes: usize,
     /// Bytes of one message; a longer one is never taken ([`Sent::TooLong`]). The same on both sides.
     pub message_bytes: usize,
     /// Messages after which an acknowledgement goes out on its own.
@@ -56,7 +55,6 @@ impl Default for SessionLimits {
     fn default() -> Self {
         Self {
             window_bytes: WINDOW_BYTES_MAX,
-            kept_bytes: KEPT_BYTES_MAX,
             message_bytes: MESSAGE_BYTES_MAX,
             ack_after_messages: 64,
             ack_after_bytes: 256 << 10,
@@ -174,9 +172,6 @@ pub enum Sent {
     Queued,
     /// It is kept, but the window is full or there is no connection: send less if possible.
     Stalled,
-    /// The bound of what is kept is reached. The message is given back, and the peer is to be suspected: the session
-    /// cannot leave a message out, so its sender keeps it, or gives up the peer.
-    Refused(Message),
     /// The message is longer than any peer takes, and is given back.
     TooLong(Message),
 }
@@ -250,17 +245,14 @@ impl Session {
         }
     }
 
-    /// Queues a message under the next number.
+    /// Queues a message under the next number. Whatever is queued already, it is taken: a session leaves no message out. Who
+    /// sends looks at [`Session::kept_bytes`] and waits (`core::throttle`).
     pub fn send(&mut self, message: impl Into<Message>) -> Sent {
         let message = message.into();
         if message.len() > self.limits.message_bytes {
             return Sent::TooLong(message);
         }
-        let cost = cost(&message);
-        if self.kept_bytes + cost > self.limits.kept_bytes && !self.kept.is_empty() {
-            return Sent::Refused(message);
-        }
-        self.kept_bytes += cost;
+        self.kept_bytes += cost(&message);
         self.kept.push_back(message);
         if self.is_stalled() { Sent::Stalled } else { Sent::Queued }
     }

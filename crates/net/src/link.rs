@@ -166,6 +166,11 @@ impl ControlLink {
         self.sessions.iter().map(Session::kept_bytes).sum()
     }
 
+    /// The same of one track.
+    pub fn kept_bytes_on(&self, track: Track) -> usize {
+        self.sessions[track.index()].kept_bytes()
+    }
+
     /// Whether a track waits for the peer: its window is full, or there is no connection.
     pub fn is_stalled(&self) -> bool {
         self.sessions.iter().any(Session::is_stalled)

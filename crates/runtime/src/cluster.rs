@@ -92,6 +92,8 @@ pub struct ClusterStart {
     pub(crate) seat: Seat,
     /// The mark of those whose memory it reads, and who read its own.
     pub(crate) host: Option<HostMark>,
+    /// Bytes queued for another node, beyond which processes that have more for it wait.
+    pub(crate) link_queue_bytes: usize,
 }
 
 impl ClusterStart {
@@ -167,7 +169,8 @@ pub(crate) fn prepare(choice: &ClusterChoice, total: &Resources, timing: Timing)
     gate.seated(node, choice.head, heartbeat);
     let watched = door.as_ref().map_or_else(Weak::new, Arc::downgrade);
     let renewal = lock.keys.map(|keys| Renewal::start(keys, dial.clone(), watched)).transpose()?;
-    Ok(ClusterStart { node, cluster, gate, door, dial, driver_only, seat, renewal, host: choice.host() })
+    let (host, link_queue_bytes) = (choice.host(), choice.link_queue_bytes);
+    Ok(ClusterStart { node, cluster, gate, door, dial, driver_only, seat, renewal, host, link_queue_bytes })
 }
 
 /// Where others reach a door. One that is open on all addresses of its machine is reached by the one that leads to the

@@ -164,6 +164,11 @@ impl Outgoing {
         self.producer.free_bytes().unwrap_or(0)
     }
 
+    /// Frames that wait for room.
+    pub fn backlog_frames(&self) -> usize {
+        self.backlog.len()
+    }
+
     /// Whether messages wait for room.
     pub fn is_backed_up(&self) -> bool {
         !self.backlog.is_empty()

@@ -3,7 +3,7 @@
 //! In an embedded runtime it lives in the driver. It sleeps until it is rung: requests ring, records do not until a
 //! quarter of a ring is full, so the ledger costs its readers one wake-up per thousands of records.
 //!
-//! Files: `links` (rings and connections), `objects` (the store's service: create, free, spill, restore),
+//! Files: `links` (rings and connections), `rings` (whose are read, and what is in them), `objects` (the store's service: create, free, spill, restore),
 //! `transfers` (copies of objects between nodes), `flows` (reduces and groups' calls), `leaving` (how it leaves its cluster), `keepers` (one for each job),
 //! `drivers` (those that attach), `mail` (what other threads bring), `memory` (how much of it is in use), `status` (what
 //! people ask), `voices` (what workers print), `pace` (how fast bytes come in), `watched` (values that threads wait for).
@@ -21,6 +21,7 @@ mod objects;
 mod pace;
 mod peers;
 mod programs;
+mod rings;
 pub(crate) mod status;
 mod transfers;
 mod voices;
@@ -33,9 +34,10 @@ use std::time::Duration;
 
 use bireme_core::failure::{Death, DeathCause};
 use bireme_core::id::{JobId, NodeId, ProcessId};
-use bireme_core::message::{Between, FromNode, NodeBound, ToNode};
+use bireme_core::message::{Between, FromNode, ToNode};
 use bireme_core::node::{Effect, Event, Node, NodeConfig};
 use bireme_core::record::Record;
+use bireme_core::throttle::QUEUED_BYTES_MAX;
 use bireme_core::time::Tick;
 use bireme_core::value::{Body, Value};
 use bireme_net::{Doorbell, Fabric, RingSpan, Sleeper, SlotId, SpinMode, SpinPolicy};
@@ -62,6 +64,7 @@ pub(crate) use mail::{Mail, Word};
 use memory::MemoryWatch;
 use objects::Objects;
 use programs::Awaited;
+use rings::Rings;
 use status::Questions;
 use voices::{AwayLines, Voice};
 
@@ -148,6 +151,7 @@ impl NodeThread {
             rings = Some(links.admit(driver).map_err(|e| system("making the driver's rings")(&e))?);
             objects.admit(driver);
         }
+        let link_queue_bytes = start.cluster.as_ref().map_or(QUEUED_BYTES_MAX, |cluster| cluster.link_queue_bytes);
         let (abroad, stages) = match start.cluster {
             Some(cluster) => {
                 let (abroad, stages) = Abroad::start(cluster, &doorbell, &mut objects, store)?;
@@ -167,6 +171,7 @@ impl NodeThread {
             relayed_at: Tick::default(),
             node: Node::new(start.config),
             links,
+            rings: Rings::new(link_queue_bytes),
             objects,
             doorbell: doorbell.clone(),
             fabric: memory.fabric.clone(),
@@ -221,6 +226,7 @@ struct Shell {
     relayed_at: Tick,
     node: Node,
     links: Links,
+    rings: Rings,
     objects: Objects,
     doorbell: Doorbell,
     fabric: Fabric,
@@ -261,7 +267,7 @@ impl Shell {
                 abroad.peers.flush();
             }
             let heard = self.abroad.as_ref().is_some_and(|abroad| abroad.peers.has_news());
-            if heard || self.node.wants_pass() {
+            if heard || self.has_turn() || self.node.wants_pass() && !self.is_holding() {
                 continue;
             }
             self.sleep();
@@ -299,9 +305,7 @@ impl Shell {
     /// Reads every ring to its end once, then what the keeper said, then what the disk has done.
     fn pass(&mut self) {
         self.doorbell.take_ready(|_| {});
-        for process in self.links.processes() {
-            self.drain(process);
-        }
+        self.read_rings();
         for (process, request) in std::mem::take(&mut self.late) {
             self.step(Event::Requested { process, request });
         }
@@ -318,7 +322,7 @@ impl Shell {
             self.step(sample);
             self.watch.set_pressed(self.node.memory_level());
         }
-        self.step(Event::Passed);
+        self.step(if self.is_holding() { Event::PassedInPart } else { Event::Passed });
         if self.node.deadline().is_some_and(|due| due <= clock::now()) {
             self.step(Event::Ticked);
         }
@@ -333,51 +337,6 @@ impl Shell {
                 StageEvent::Done { id, at } => Event::StageDone { id, at },
                 StageEvent::Failed { id, reason, peer } => Event::StageFailed { id, reason, peer },
             });
-        }
-    }
-
-    fn drain(&mut self, process: ProcessId) {
-        // One look at the clock for all that waits in a ring.
-        let now = clock::now();
-        loop {
-            match self.links.receive(process) {
-                Ok(Some(NodeBound::Record(record))) => {
-                    self.objects.recorded(process, &record);
-                    self.step_at(Event::Recorded { process, record }, now);
-                }
-                // What is said about the tables is said of all rings, so it waits until they are read.
-                Ok(Some(NodeBound::Request(
-                    request @ (ToNode::Explain { .. }
-                    | ToNode::QueryState { .. }
-                    | ToNode::QueryResources { .. }
-                    | ToNode::QueryNodes { .. }
-                    | ToNode::QueryGroups { .. }
-                    | ToNode::QueryNames { .. }),
-                ))) => self.late.push((process, request)),
-                Ok(Some(NodeBound::Request(request))) => {
-                    match request {
-                        ToNode::Blocked { lease } => self.objects.task_paused(process, lease, true),
-                        ToNode::Unblocked { lease } => self.objects.task_paused(process, lease, false),
-                        _ => {}
-                    }
-                    self.step_at(Event::Requested { process, request }, now);
-                }
-                Ok(Some(NodeBound::Relay { record, to, bytes })) => {
-                    if let Some(record) = record {
-                        self.objects.recorded(process, &record);
-                        self.step_at(Event::Recorded { process, record }, now);
-                    }
-                    self.relayed_at = now;
-                    self.step_at(Event::Relay { process, to, bytes }, now);
-                }
-                Ok(None) => return,
-                Err(reason) => {
-                    // Never the node: the process is ended, and its death says why.
-                    self.links.mute(process);
-                    self.step(Event::ProcessCorrupt { process, reason });
-                    return;
-                }
-            }
         }
     }
 
@@ -405,7 +364,7 @@ impl Shell {
         self.keepers.lost(keeper_of);
         for process in lost {
             self.watch.ended(process);
-            self.drain(process);
+            self.read_last_words(process);
             self.step(Event::WorkerExited(Death {
                 process,
                 pid: 0,
@@ -441,7 +400,7 @@ impl Shell {
             Report::Exited(exit) => {
                 let process = ProcessId { node: self.id, slot: exit.slot, incarnation: exit.incarnation };
                 self.watch.ended(process);
-                self.drain(process);
+                self.read_last_words(process);
                 self.step(Event::WorkerExited(death_of(process, exit)));
             }
         }
@@ -488,6 +447,7 @@ impl Shell {
                 self.keepers.close(job);
             }
             Effect::CloseProcess(process) => {
+                self.rings.closed(process);
                 self.links.close(process);
                 self.objects.release(process);
             }

@@ -31,6 +31,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bireme_core::throttle::QUEUED_BYTES_MAX;
 use bireme_store::PROCESSES_MAX;
 
 pub use discover::{Endpoint, discover};
@@ -47,6 +48,8 @@ use crate::config::Config;
 const TOKEN_BYTES_MAX: u64 = 64 << 10;
 /// Longer than any link on earth, and short enough for every patience.
 const LINK_DELAY_MAX: Duration = Duration::from_secs(1);
+/// The shortest queue for another node: one value that goes inside of a message.
+const LINK_QUEUE_BYTES_MIN: u64 = 64 << 10;
 /// A lease that ends after fewer missed signs of life would end when a machine is merely busy.
 const HEARTBEATS_PER_LEASE_MIN: u32 = 5;
 
@@ -85,6 +88,8 @@ pub struct Settings {
     pub local_copies: bool,
     /// How much later than it came something from another node arrives: for tests and benchmarks.
     pub link_delay: Duration,
+    /// Bytes of messages that wait for one other node, beyond which processes that have more for it wait.
+    pub link_queue_bytes: u64,
     /// The token to join with.
     pub token: Option<Secret>,
     /// Where logs go that stay when the node has ended.
@@ -127,6 +132,7 @@ impl Settings {
             bulk_encryption: read.switch("bulk_encryption"),
             local_copies: read.switch("local_copies"),
             link_delay: read.duration("link_delay"),
+            link_queue_bytes: read.number("link_queue").unwrap_or(QUEUED_BYTES_MAX as u64),
             token: read.token()?,
             log_directory: read.path("log_directory"),
             python: read.text("python").unwrap_or_default(),
@@ -162,6 +168,10 @@ impl Settings {
         if self.processes_max == 0 || self.processes_max >= PROCESSES_MAX {
             let reason = format!("processes_max is {}; give 1 to {}", self.processes_max, PROCESSES_MAX - 1);
             return unfit("processes_max", reason);
+        }
+        if self.link_queue_bytes < LINK_QUEUE_BYTES_MIN {
+            let reason = format!("a link queue of {} bytes is too short; give 64KiB or more", self.link_queue_bytes);
+            return unfit("link_queue", reason);
         }
         if self.link_delay > LINK_DELAY_MAX {
             let reason = format!("a link delay of {:?} is over the limit; give 0ms to 1s", self.link_delay);

@@ -16,6 +16,16 @@ impl Network {
         self.rings.entry((to, from)).or_default().push_back(frame);
     }
 
+    /// The oldest frame.
+    pub fn peek(&self, to: ProcessId, from: ProcessId) -> Option<&[u8]> {
+        self.rings.get(&(to, from))?.front().map(Vec::as_slice)
+    }
+
+    /// Frames that wait in the ring from one process to another.
+    pub fn waiting(&self, to: ProcessId, from: ProcessId) -> usize {
+        self.rings.get(&(to, from)).map_or(0, VecDeque::len)
+    }
+
     /// Takes the oldest frame.
     pub fn read(&mut self, to: ProcessId, from: ProcessId) -> Option<Vec<u8>> {
         self.rings.get_mut(&(to, from))?.pop_front()
@@ -23,9 +33,14 @@ impl Network {
 
     /// Whether somebody has written something to this process that it has not read.
     pub fn has_news(&self, to: ProcessId) -> bool {
+        self.has_news_of(to, |_| true)
+    }
+
+    /// The same of those who are looked at.
+    pub fn has_news_of(&self, to: ProcessId, looked_at: impl Fn(ProcessId) -> bool) -> bool {
         let first = ProcessId { node: NodeId(0), slot: 0, incarnation: 0 };
         let last = ProcessId { node: NodeId(u32::MAX), slot: u32::MAX, incarnation: u32::MAX };
-        self.rings.range((to, first)..=(to, last)).any(|(_, ring)| !ring.is_empty())
+        self.rings.range((to, first)..=(to, last)).any(|((_, from), ring)| !ring.is_empty() && looked_at(*from))
     }
 
     /// Whether any frame is on its way.

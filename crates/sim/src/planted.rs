@@ -39,11 +39,15 @@ pub enum Planted {
     OwnDescendant,
     /// Who has lost the sender of a copy asks the next one for all of it.
     FromTheStart,
+    /// A node reads all rings and drops what is for a node with too much queued.
+    StalledDropped,
+    /// A node takes what it has not read for never written: of a process that waits for another node.
+    HeldRingForgotten,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::ReplyBeforeRecord,
         Self::GiveBackDropped,
         Self::AdoptNotAsked,
@@ -62,6 +66,8 @@ impl Planted {
         Self::TakenTwice,
         Self::OwnDescendant,
         Self::FromTheStart,
+        Self::StalledDropped,
+        Self::HeldRingForgotten,
     ];
 
     /// The name on the command line.
@@ -85,6 +91,8 @@ impl Planted {
             Self::TakenTwice => "taken-twice",
             Self::OwnDescendant => "own-descendant",
             Self::FromTheStart => "from-the-start",
+            Self::StalledDropped => "stalled-dropped",
+            Self::HeldRingForgotten => "held-ring-forgotten",
         }
     }
 

@@ -51,12 +51,13 @@ impl Node {
         self.early.push(Early { process, about, passes_left: ADOPTION_PASSES });
     }
 
-    pub(super) fn pass_early(&mut self, now: Tick, effects: &mut Vec<Effect>) {
+    /// A pass is over. One that has left rings out tells nothing about what is not known, only about what is known by now.
+    pub(super) fn pass_early(&mut self, is_whole: bool, now: Tick, effects: &mut Vec<Effect>) {
         // What is removed in this pass is removed at once (GRANT-1).
         let mut removed = Vec::new();
         let mut answered = Vec::new();
         for mut early in std::mem::take(&mut self.early) {
-            early.passes_left = early.passes_left.saturating_sub(1);
+            early.passes_left = early.passes_left.saturating_sub(u32::from(is_whole));
             if !self.live.contains(&early.process) {
                 continue;
             }

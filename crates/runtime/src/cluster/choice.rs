@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bireme_core::throttle::QUEUED_BYTES_MAX;
 use bireme_net::bulk::HostMark;
 use bireme_net::tls::CERTIFICATE_LIFE;
 
@@ -15,7 +16,7 @@ use crate::local::StateDirectory;
 use crate::settings::{Secret, Settings};
 
 /// What a node is to be in a cluster.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ClusterChoice {
     /// The head to join; none to be one.
     pub head: Option<SocketAddr>,
@@ -29,6 +30,22 @@ pub struct ClusterChoice {
     pub link_delay: Duration,
     /// Bytes of objects go over connections between nodes of one machine too; also with a delay.
     pub copies_on_wire: bool,
+    /// Bytes of messages that wait for one other node, beyond which processes that have more for it wait.
+    pub link_queue_bytes: usize,
+}
+
+impl Default for ClusterChoice {
+    fn default() -> Self {
+        Self {
+            head: None,
+            bind: None,
+            labels: BTreeMap::new(),
+            security: SecurityChoice::default(),
+            link_delay: Duration::ZERO,
+            copies_on_wire: false,
+            link_queue_bytes: QUEUED_BYTES_MAX,
+        }
+    }
 }
 
 /// What protects a node's door and its connections.
@@ -126,7 +143,12 @@ impl ClusterChoice {
 
     /// What the settings say of links, whoever they lead to.
     fn of_links(settings: &Settings) -> Self {
-        Self { link_delay: settings.link_delay, copies_on_wire: !settings.local_copies, ..Self::default() }
+        Self {
+            link_delay: settings.link_delay,
+            copies_on_wire: !settings.local_copies,
+            link_queue_bytes: usize::try_from(settings.link_queue_bytes).unwrap_or(usize::MAX),
+            ..Self::default()
+        }
     }
 
     /// The mark of those whose memory this node reads, and who read its own.

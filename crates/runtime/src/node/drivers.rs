@@ -117,7 +117,7 @@ impl Shell {
         if std::mem::replace(&mut driver.left, true) {
             return;
         }
-        self.drain(process);
+        self.read_last_words(process);
         self.step(Event::DriverGone(Death {
             process,
             pid: 0,

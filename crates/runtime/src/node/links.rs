@@ -88,15 +88,21 @@ impl Links {
             Ok(Some(Ok(item))) => Ok(Some(item)),
             Ok(Some(Err(malformed))) => Err(malformed.to_string()),
             Ok(None) => {
-                if member.incoming.take_space_request() {
-                    member.outgoing.ring();
-                }
-                if member.outgoing.is_backed_up() {
-                    self.dirty.insert(process);
-                }
+                self.offer_room(process);
                 Ok(None)
             }
             Err(bad) => Err(bad.0),
+        }
+    }
+
+    /// The ring of a process is not read further for now: it may use the room that there is.
+    pub(super) fn offer_room(&mut self, process: ProcessId) {
+        let Some(member) = self.members.get_mut(&process) else { return };
+        if member.incoming.take_space_request() {
+            member.outgoing.ring();
+        }
+        if member.outgoing.is_backed_up() {
+            self.dirty.insert(process);
         }
     }
 

@@ -326,15 +326,25 @@ impl Peers {
             return;
         }
         let peer = self.peers.entry(node).or_insert_with(|| new_peer(me, node));
-        if let Sent::Refused { .. } | Sent::TooLong { .. } = peer.link.send(track, message) {
-            eprintln!("bireme: too much waits for {node}, which does not answer; its connection is closed");
-            self.lost(node);
+        if let Sent::TooLong(message) = peer.link.send(track, message) {
+            // Rings carry nothing as long, and nor does a node's own word: a mistake of this program.
+            eprintln!(
+                "bireme: a message of {} bytes for {node} is longer than any node takes, and is lost",
+                message.len()
+            );
             return;
         }
         self.dirty.insert(node);
         if peer.link.socket().is_none() && !peer.dialling && peer.redial_at.is_none() {
             self.reach(node);
         }
+    }
+
+    /// Bytes of what processes say that a node has not acknowledged; those of the head for a node that is reached through it.
+    pub(super) fn queued_bytes(&self, node: NodeId) -> usize {
+        let through = self.driver_only && self.members.get(&node).is_some_and(|row| row.driver_only);
+        let next = if through { NodeId::HEAD } else { node };
+        self.peers.get(&next).map_or(0, |peer| peer.link.kept_bytes_on(Track::FIRST))
     }
 
     /// What one driver's node says to another's came by: it is passed on, or is for us. The dead are not heard.

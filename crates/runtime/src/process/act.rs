@@ -17,8 +17,9 @@ use crate::link::LEDGER_RING_BYTES;
 
 /// The node is rung when this much of the ledger ring waits for it; below, it looks by itself.
 const LEDGER_WAITING_BYTES_MAX: usize = LEDGER_RING_BYTES as usize / 4;
-/// Pause between two looks at a full ledger ring.
+/// Pause between two looks at a full ledger ring; doubled up to the longest while the node takes nothing out of it.
 const LEDGER_FULL_PAUSE: Duration = Duration::from_micros(20);
+const LEDGER_FULL_PAUSE_MAX: Duration = Duration::from_millis(1);
 
 /// What a process writes for its node.
 enum Item<'a> {
@@ -154,19 +155,29 @@ impl Process {
         inner.scratch = scratch;
     }
 
-    /// The ledger ring has no backlog: what is not recorded must not leave, so the process waits for its node.
+    /// The ledger ring has no backlog: what is not recorded must not leave, so the process waits for its node. That may take
+    /// a while: a node does not read on while the message in front is for a node that takes messages too slowly.
     fn push_to_node(&self, inner: &mut Inner, message: &[u8]) {
         if inner.closed || inner.node.outgoing.send(message).is_err() {
             return;
         }
+        let (mut pause, mut before) = (LEDGER_FULL_PAUSE, usize::MAX);
         while inner.node.outgoing.is_backed_up() {
             let _ = inner.node.outgoing.flush();
-            inner.node.outgoing.ring();
+            let left = inner.node.outgoing.backlog_frames();
+            if left < before {
+                inner.node.outgoing.ring();
+                pause = LEDGER_FULL_PAUSE;
+            } else {
+                // It has been rung for all that is in the ring.
+                pause = (2 * pause).min(LEDGER_FULL_PAUSE_MAX);
+            }
+            before = left;
             if self.is_over() {
                 return;
             }
-            if inner.node.outgoing.is_backed_up() {
-                std::thread::sleep(LEDGER_FULL_PAUSE);
+            if left > 0 {
+                std::thread::sleep(pause);
             }
         }
     }

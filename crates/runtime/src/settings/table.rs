@@ -132,6 +132,8 @@ pub const SETTINGS: &[Setting] = &[
         "Whether nodes of one user on one machine read objects in each other's memory"),
     setting("link_delay", Kind::Delay, Default::Fixed("0ms"), "BIREME_LINK_DELAY", "link-delay",
         "A testing aid: what comes from other nodes arrives so much later, at the same rate"),
+    setting("link_queue", Kind::Bytes, Default::Fixed("32MiB"), "BIREME_LINK_QUEUE", "link-queue",
+        "Messages that wait for one other node, beyond which whoever has more for it waits"),
     Setting { name: "token", kind: Kind::Secret, default: Default::Unset("none"), variable: "BIREME_TOKEN", flag: None,
         help: "Token with which to join; no flag, since other users can read command lines" },
     setting("token_file", Kind::Path, Default::Unset("none"), "BIREME_TOKEN_FILE", "token-file",

@@ -6,6 +6,7 @@ use bireme_core::controller::Tenure;
 use bireme_core::id::{JobId, NodeId, ProcessId};
 use bireme_core::node::{self, Node, NodeConfig};
 use bireme_core::resources::{Amount, Resources};
+use bireme_core::throttle::Throttle;
 use bireme_core::time::Tick;
 
 use super::links::Link;
@@ -24,6 +25,8 @@ pub struct Host {
     /// The rings that the node has still to read in this pass.
     pub(super) pass: Option<VecDeque<ProcessId>>,
     pub(super) tick: Option<Tick>,
+    /// Which rings are read while others wait for a node that is slow to take messages.
+    pub(super) throttle: Throttle,
     pub(super) links: BTreeMap<NodeId, Link>,
     pub(super) slowness: u64,
     /// Until when it may run work, unless the controller says more.
@@ -70,6 +73,7 @@ impl Cluster {
             node: Node::new(config),
             pass: None,
             tick: None,
+            throttle: Throttle::new(self.faults.nodes.queue_bytes),
             links: BTreeMap::new(),
             slowness,
             tenure,

@@ -23,6 +23,11 @@ pub struct Link {
 }
 
 impl Link {
+    /// Bytes that the other node has not acknowledged.
+    pub(super) fn queued_bytes(&self) -> usize {
+        self.session.kept_bytes()
+    }
+
     /// Whether all that was said has been heard.
     pub(super) fn is_quiet(&self) -> bool {
         self.session.kept_messages() == 0
@@ -82,6 +87,7 @@ impl Cluster {
         if let Some(host) = self.hosts.get_mut(&node) {
             host.links.remove(&peer);
         }
+        self.resume_held(node);
     }
 
     fn redial(&mut self, a: NodeId, b: NodeId) {
@@ -151,10 +157,14 @@ impl Cluster {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         self.mix_bytes(&bytes);
+        let (planted, limit) = (self.planted, self.faults.nodes.queue_bytes);
         let Some(link) = self.link(from, to) else { return };
+        if planted == Some(Planted::StalledDropped) && link.queued_bytes() > limit {
+            return;
+        }
         match link.session.send(bytes) {
             Sent::Queued | Sent::Stalled => {}
-            Sent::Refused(_) | Sent::TooLong(_) => panic!("{from} keeps more for {to} than a run can have"),
+            Sent::TooLong(_) => panic!("{from} has a longer message for {to} than any run has"),
         }
         self.pump(from, to);
     }
@@ -219,6 +229,7 @@ impl Cluster {
         }
         // Its acknowledgement may have made room.
         self.pump(to, from);
+        self.resume_held(to);
     }
 
     /// What only acknowledges goes out when nothing else does.

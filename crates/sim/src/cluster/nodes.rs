@@ -6,10 +6,14 @@ use bireme_core::failure::{Death, DeathCause};
 use bireme_core::id::{NodeId, ProcessId};
 use bireme_core::message::{FromNode, NodeBound, ToNode};
 use bireme_core::node::{self, Effect};
+use bireme_core::throttle::Verdict;
 
+use super::links::Link;
 use super::{Cluster, Happening};
 use crate::planted::Planted;
 
+/// Frames in the ring from a process to its node, beyond which it waits for the node when that does not read on.
+const RING_FRAMES: usize = 8;
 /// A worker takes about so long to start.
 const BIRTH_US: u64 = 500;
 /// The node's deadline is looked at no more often than this.
@@ -98,7 +102,7 @@ impl Cluster {
         if self.planted == Some(Planted::DeathNotDrained) {
             self.network.drop_ring(process, ProcessId::of_node(process.node));
         }
-        self.drain_ring(process);
+        self.drain_ring(process, true);
         let death = Death {
             process,
             pid: process.slot,
@@ -155,11 +159,31 @@ impl Cluster {
         }
     }
 
-    fn rings(&self, node: NodeId) -> VecDeque<ProcessId> {
+    fn rings(&mut self, node: NodeId) -> VecDeque<ProcessId> {
         // The node does not know yet that somebody is dead, and reads that ring like the others.
         let mine = ProcessId::of_node(node)..ProcessId::of_node(NodeId(node.0 + 1));
         let living = self.processes.range(mine.clone()).map(|(process, _)| process);
-        living.chain(self.unreported.range(mine)).copied().collect()
+        let mut all: Vec<ProcessId> = living.chain(self.unreported.range(mine)).copied().collect();
+        if let Some(host) = self.hosts.get_mut(&node) {
+            let links = &host.links;
+            all = host.throttle.turns(all, |peer| links.get(&peer).map_or(0, Link::queued_bytes));
+        }
+        all.into()
+    }
+
+    /// Processes that waited for another node may go on: it has taken messages, or is gone.
+    pub(super) fn resume_held(&mut self, node: NodeId) {
+        let Some(host) = self.hosts.get_mut(&node) else { return };
+        let links = &host.links;
+        if host.throttle.has_turn(|peer| links.get(&peer).map_or(0, Link::queued_bytes)) {
+            self.wake_node(node);
+        }
+    }
+
+    /// Whether a process cannot write to its node: its ring is full, and is not read for now.
+    pub(super) fn is_blocked(&self, process: ProcessId) -> bool {
+        let held = self.hosts.get(&process.node).is_some_and(|host| host.throttle.is_held(process));
+        held && self.network.waiting(ProcessId::of_node(process.node), process) > RING_FRAMES
     }
 
     fn node_pause(&mut self, node: NodeId) -> u64 {
@@ -173,19 +197,26 @@ impl Cluster {
         let Some(host) = self.hosts.get_mut(&node) else { return };
         let next = host.pass.as_mut().and_then(VecDeque::pop_front);
         if let Some(process) = next {
-            self.drain_ring(process);
+            self.drain_ring(process, false);
             let after = self.node_pause(node);
             self.after(after, Happening::NodeLooked(node));
             return;
         }
         host.pass = None;
-        self.step_node(node, node::Event::Passed);
+        let passed = match host.throttle.is_holding() && self.planted != Some(Planted::HeldRingForgotten) {
+            true => node::Event::PassedInPart,
+            false => node::Event::Passed,
+        };
+        self.step_node(node, passed);
         self.watch_resources(node);
         self.leave_if_drained(node);
-        let wants = self.hosts.get(&node).is_some_and(|host| host.node.wants_pass());
-        if wants || self.network.has_news(ProcessId::of_node(node)) {
+        let Some(host) = self.hosts.get(&node) else { return };
+        let read = |process| !host.throttle.is_held(process);
+        let wants = host.node.wants_pass() && !host.throttle.is_holding();
+        if wants || self.network.has_news_of(ProcessId::of_node(node), read) {
             self.wake_node(node);
         }
+        self.resume_held(node);
         self.arm_node(node);
     }
 
@@ -197,9 +228,22 @@ impl Cluster {
         self.wake_node(node);
     }
 
-    fn drain_ring(&mut self, process: ProcessId) {
-        while let Some(frame) = self.network.read(ProcessId::of_node(process.node), process) {
-            match NodeBound::decode(&frame) {
+    /// Reads a ring to its end, or to the first message for a node that is stalled; all of it when its writer is gone.
+    fn drain_ring(&mut self, process: ProcessId, is_last: bool) {
+        let node = ProcessId::of_node(process.node);
+        while let Some(frame) = self.network.peek(node, process) {
+            let item = NodeBound::decode(frame);
+            if let (Ok(NodeBound::Relay { to, .. }), false) = (&item, is_last)
+                && let Some(host) = self.hosts.get_mut(&process.node)
+                && host.throttle.relay(process, to.node, host.links.get(&to.node).map_or(0, Link::queued_bytes))
+                    == Verdict::Hold
+            {
+                let to = to.node;
+                self.note(|| format!("{process} waits for {to}"));
+                return;
+            }
+            self.network.read(node, process);
+            match item {
                 Ok(NodeBound::Record(record)) => {
                     self.step_node(process.node, node::Event::Recorded { process, record })
                 }
@@ -211,6 +255,9 @@ impl Cluster {
                 }
                 Err(malformed) => panic!("{process} wrote what cannot be read: {malformed}"),
             }
+        }
+        if let Some(host) = self.hosts.get_mut(&process.node).filter(|_| is_last) {
+            host.throttle.release(process);
         }
     }
 

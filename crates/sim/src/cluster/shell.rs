@@ -14,6 +14,9 @@ use bireme_core::worker;
 use super::{Cluster, Happening};
 use crate::planted::Planted;
 
+/// A process that cannot write to its node tries again after so long.
+pub(super) const BLOCKED_US: u64 = 500;
+
 impl Cluster {
     pub(super) fn write(&mut self, from: ProcessId, to: ProcessId, frame: Vec<u8>) {
         self.mix_bytes(&frame);
@@ -38,6 +41,11 @@ impl Cluster {
 
     /// Reads what came in: the node's words first, then the peers'.
     pub(super) fn look(&mut self, process: ProcessId) {
+        if self.is_blocked(process) {
+            // It is inside of a send and reads nothing until that is over.
+            self.after(BLOCKED_US, Happening::Looked(process));
+            return;
+        }
         let Some(entry) = self.processes.get_mut(&process) else { return };
         entry.look_due = false;
         self.drain_node_words(process);

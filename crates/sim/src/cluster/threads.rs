@@ -163,6 +163,10 @@ impl Cluster {
 
     /// One operation.
     pub(super) fn run_thread(&mut self, process: ProcessId, id: u64) {
+        if self.is_blocked(process) {
+            self.after(super::shell::BLOCKED_US, Happening::Ran(process, id));
+            return;
+        }
         let Some(entry) = self.processes.get_mut(&process) else { return };
         let Some(thread) = entry.threads.get_mut(&id) else { return };
         if !matches!(thread.wait, Wait::Nothing) {

@@ -1,6 +1,7 @@
 //! The nodes of a run and what goes wrong with them and between them.
 
 use bireme_core::id::NodeId;
+use bireme_core::throttle::QUEUED_BYTES_MAX;
 
 use crate::random::Random;
 
@@ -36,6 +37,8 @@ pub struct Nodes {
     pub group_every_us: Option<u64>,
     /// One copy of a stored object in so many is dropped again to make room.
     pub evict_one_in: Option<u64>,
+    /// Bytes of messages that wait for one other node, beyond which processes that have more for it wait.
+    pub queue_bytes: usize,
 }
 
 /// So much time is enough for a node to be drained of all that any program has.
@@ -61,6 +64,7 @@ impl Nodes {
             paces: Vec::new(),
             group_every_us: None,
             evict_one_in: None,
+            queue_bytes: QUEUED_BYTES_MAX,
         }
     }
 
@@ -109,6 +113,9 @@ impl Nodes {
         }
         if random.one_in(3) {
             nodes.evict_one_in = Some(random.within(1, 6));
+        }
+        if random.one_in(3) {
+            nodes.queue_bytes = [1, 500, 2_000, 8_000][random.below(4) as usize];
         }
         nodes
     }

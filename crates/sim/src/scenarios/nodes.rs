@@ -95,6 +95,25 @@ fn a_node_that_is_cut_off_for_longer_than_its_lease_ends_and_joins_again() {
 }
 
 #[test]
+fn processes_wait_for_nodes_that_take_messages_too_slowly() {
+    for queue_bytes in [1, 300, 2_000] {
+        under(Nodes { queue_bytes, latency_us: 10_000, ..Nodes::calm(3) });
+        under(Nodes { queue_bytes, cut: Some((5_000, 400_000)), crash_every_us: Some(10_000), ..Nodes::calm(3) });
+    }
+}
+
+#[test]
+fn a_node_that_drops_or_forgets_what_waits_for_a_stalled_one_is_caught() {
+    let failed = |seed, queue_bytes, planted| {
+        let nodes = Nodes { queue_bytes, latency_us: 10_000, ..Nodes::calm(3) };
+        let faults = Faults { end_us: 30_000, nodes, ..Faults::none() };
+        run_program(seed, &spread(seed % 40), &faults, Some(planted)).failure.is_some()
+    };
+    assert!((0..20).any(|seed| failed(seed, 2_000, Planted::StalledDropped)), "the lost messages show");
+    assert!((0..120).any(|seed| failed(seed, 1, Planted::HeldRingForgotten)), "the forgotten records show");
+}
+
+#[test]
 fn slow_nodes_are_waited_for() {
     under(Nodes { slow: Some((2, 50)), ..Nodes::calm(3) });
 }

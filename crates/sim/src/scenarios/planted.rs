@@ -22,6 +22,8 @@ fn every_planted_bug_is_caught_and_its_seed_repeats_it() {
         Planted::LeftUndrained,
         Planted::StreamLeftOut,
         Planted::TakenTwice,
+        Planted::StalledDropped,
+        Planted::HeldRingForgotten,
     ];
     for planted in Planted::ALL.into_iter().filter(|planted| !others.contains(planted)) {
         let caught = (1..=SEEDS).map(|seed| run(seed, Some(planted))).find(|outcome| outcome.failure.is_some());

@@ -195,6 +195,37 @@ fn killing_or_watching_an_unknown_actor_is_defined() {
 }
 
 #[test]
+fn a_pass_that_left_rings_out_does_not_make_an_actor_unknown() {
+    let mut f = Fixture::new(1);
+    let (spec, found) = (actor_spec(1, None, 1), actor_spec(2, Some("store"), 0));
+    assert_eq!(watch(&mut f, &spec), []);
+    f.ask(DRIVER, ToNode::FindActor { request: 5, name: "store".into() });
+    for _ in 0..5 {
+        assert_eq!(f.step(Event::PassedInPart), [], "its creation may be in a ring that is not read");
+    }
+    create(&mut f, &found);
+    let effects = f.step(Event::PassedInPart);
+    assert!(matches!(&effects[..], [Effect::Send { message: FromNode::ActorFound { found: Some(_), .. }, .. }]));
+    assert_eq!(f.step(Event::Passed), []);
+    assert_eq!(f.step(Event::Passed), [dead(&spec, "unknown actor")]);
+}
+
+#[test]
+fn a_record_that_came_before_its_task_waits_for_rings_that_are_not_read() {
+    let mut f = Fixture::new(1);
+    let task = crate::id::TaskId::root(1, DRIVER);
+    f.step(Event::Recorded { process: W2, record: crate::record::Record::Started { at: f.now, task, attempt: 0 } });
+    for _ in 0..20 {
+        f.step(Event::PassedInPart);
+        assert!(f.node.ledger().task(task).is_some());
+    }
+    for _ in 0..20 {
+        f.step(Event::Passed);
+    }
+    assert!(f.node.ledger().task(task).is_none());
+}
+
+#[test]
 fn a_handle_that_overtakes_its_actor_finds_it() {
     let mut f = Fixture::new(1);
     let spec = actor_spec(1, Some("store"), 0);
