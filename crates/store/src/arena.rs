@@ -124,6 +124,14 @@ impl Arena {
         offset >= self.capacity
     }
 
+    /// The file that this offset is in, and the offset there.
+    pub(crate) fn file_at(&self, offset: u64) -> Option<(BorrowedFd<'_>, u64)> {
+        match offset.checked_sub(self.capacity) {
+            None => Some((self.fd(), offset)),
+            Some(beyond) => Some((self.overflow_fd()?, beyond)),
+        }
+    }
+
     /// Whether the machine gives huge pages to mappings that ask for them, as ours do.
     pub(crate) fn has_huge_pages(&self) -> bool {
         self.huge_pages

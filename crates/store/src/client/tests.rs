@@ -11,7 +11,8 @@ use crate::{LocationError, OBJECTS_MAX, PrivateView};
 const CAPACITY: u64 = 64 << 20;
 
 fn machine() -> (Store, StoreClient) {
-    let arena = Arc::new(Arena::create(CAPACITY).unwrap());
+    let overflow = SpillOptions::default().make_overflow(CAPACITY).unwrap();
+    let arena = Arc::new(Arena::create(CAPACITY).unwrap().with_overflow(overflow));
     let table = Arc::new(Table::create().unwrap());
     let slot = ProcessSlot::new(3).unwrap();
     let mut store = Store::new(Arc::clone(&arena), Arc::clone(&table), SpillOptions::default());
@@ -57,13 +58,20 @@ fn a_growing_view_follows_the_watermark_and_keeps_what_it_has_when_the_object_is
 }
 
 #[test]
-#[allow(unsafe_code)]
 fn what_is_written_to_a_private_view_is_seen_by_nobody_else() {
     let (mut store, client) = machine();
-    // The objects share pages with each other.
+    for in_overflow in [false, true] {
+        check_private_views(&mut store, &client, in_overflow);
+    }
+}
+
+#[allow(unsafe_code)]
+fn check_private_views(store: &mut Store, client: &StoreClient, in_overflow: bool) {
+    // In memory, the objects share pages with each other.
     let pinned: Vec<Pinned> = (0..3u8)
         .map(|n| {
-            let mut writer = client.writer(store.create(10_000).unwrap()).unwrap();
+            let room = if in_overflow { store.create_overflow(10_000) } else { store.create(10_000) };
+            let mut writer = client.writer(room.unwrap()).unwrap();
             writer.copy_from(&[n; 10_000]).unwrap();
             client.pin(writer.seal().unwrap()).unwrap()
         })

@@ -26,10 +26,11 @@ unsafe impl Sync for PrivateView {}
 impl Pinned {
     /// A writable view of `len` bytes from `start` on, private to whoever holds it.
     pub fn map_private(&self, start: u64, len: u64) -> Result<PrivateView, Errno> {
-        let end = start.checked_add(len).filter(|end| *end <= self.location.len).ok_or(Errno::INVAL)?;
-        let (first, end) = (self.location.offset + start, self.location.offset + end);
+        start.checked_add(len).filter(|end| *end <= self.location.len).ok_or(Errno::INVAL)?;
+        let (file, object) = self.client.arena().file_at(self.location.offset).ok_or(Errno::FAULT)?;
+        let first = object + start;
         let page = first / PAGE_BYTES * PAGE_BYTES;
-        let mapping = Mapping::new_private(self.client.arena().fd(), page, (end - page).max(1))?;
+        let mapping = Mapping::new_private(file, page, (first + len - page).max(1))?;
         let at = mapping.at(first - page, len).ok_or(Errno::FAULT)?;
         Ok(PrivateView { start: at, len: len as usize, _mapping: mapping, _pinned: self.clone() })
     }
