@@ -21,6 +21,7 @@ mod leases;
 mod lost;
 mod nodes;
 mod objects;
+mod pools;
 mod previews;
 mod reduces;
 mod streams;
@@ -49,6 +50,7 @@ use cancel::Cancel;
 use calls::ActorEnd;
 pub use calls::{ActorView, CALLS_IN_FLIGHT_MAX};
 pub use leases::{DEPTH_MAX, LEASE_IDLE_US, QUEUE_AHEAD_US};
+use pools::Pools;
 use previews::Growing;
 pub use tasks::TaskState;
 
@@ -109,6 +111,8 @@ pub enum Event {
         /// Where.
         nodes: Vec<NodeId>,
     },
+    /// The user asks what is free: what was asked for and is not needed any more must not count as used.
+    FreeAsked,
     /// The user cancels the task that makes this object.
     Cancelled {
         /// The object.
@@ -385,7 +389,7 @@ pub struct Owner {
     config: OwnerConfig,
     tasks: IdMap<TaskId, TaskEntry>,
     objects: IdMap<ObjectId, ObjectEntry>,
-    pools: Vec<Pool>,
+    pools: Pools,
     lease_pool: IdMap<LeaseId, u32>,
     actors: IdMap<ActorId, ActorEntry>,
     questions: BTreeMap<RequestId, Question>,
@@ -417,7 +421,7 @@ impl Owner {
             config,
             tasks: IdMap::default(),
             objects: IdMap::default(),
-            pools: Vec::new(),
+            pools: Pools::default(),
             lease_pool: IdMap::default(),
             actors: IdMap::default(),
             questions: BTreeMap::new(),
@@ -452,6 +456,7 @@ impl Owner {
                 self.found.insert(task, items);
             }
             Event::ReadEarly { object, nodes } => self.read_early(object, nodes, effects),
+            Event::FreeAsked => self.withdraw_unneeded(effects),
             Event::Cancelled { object, force, recursive } => {
                 self.cancel(object, Cancel { force, recursive }, now, effects);
             }
@@ -522,13 +527,13 @@ impl Owner {
     pub fn deadline(&self) -> Option<Tick> {
         let idle = self
             .pools
-            .iter()
+            .values()
             .flat_map(|pool| &pool.leases)
             .filter(|lease| lease.in_flight.is_empty())
             .map(|lease| lease.idle_since.plus_us(LEASE_IDLE_US))
             .min();
         let cancel = self.cancels.first().map(|(at, _)| *at);
-        let stuck = self.pools.iter().filter_map(Pool::stuck_at).min();
+        let stuck = self.pools.values().filter_map(Pool::stuck_at).min();
         let postponed = self.postponed.first().map(|(at, _)| *at);
         [idle, cancel, stuck, postponed].into_iter().flatten().min()
     }

@@ -26,7 +26,7 @@ impl Owner {
         self.lose_borrower(&death, effects);
         self.lose_owner(&death, effects);
         effects.push(Effect::Node(ToNode::Settled { dead }));
-        for pool in 0..self.pools.len() {
+        for pool in self.pools.ids() {
             self.dispatch(pool, now, effects);
         }
     }

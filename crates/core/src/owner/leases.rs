@@ -57,6 +57,16 @@ impl Pool {
         }
     }
 
+    /// Whether none of its tasks is ready or with a worker.
+    fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.leases.iter().all(|lease| lease.in_flight.is_empty())
+    }
+
+    /// Whether nothing is left of it: the next task of its shape makes another.
+    pub(super) fn is_unused(&self) -> bool {
+        self.ready.is_empty() && self.leases.is_empty() && self.wanted == 0
+    }
+
     fn observe(&mut self, duration_us: u32) {
         // At least a quarter of a microsecond: nothing is free.
         let sample = (u64::from(duration_us) * 16).max(4);
@@ -119,7 +129,7 @@ impl Owner {
         let options = &entry.spec.options;
         let inputs = self.large_inputs(&entry.spec);
         let near = heaviest(&inputs);
-        let pool = match self.pools.iter().position(|p| p.near == near && p.is_for(options)) {
+        let pool = match self.pools.find(|p| p.near == near && p.is_for(options)) {
             Some(pool) => {
                 // Who reads most from one node reads much of the same: the last one speaks for all.
                 self.pools[pool].shape.near = inputs;
@@ -128,15 +138,15 @@ impl Owner {
             None => {
                 let (resources, environment) = (options.resources.clone(), options.environment);
                 let shape = Shape { resources, environment, strategy: options.strategy, near: inputs };
-                self.pools.push(Pool {
+                self.pools.drop_unused();
+                self.pools.add(Pool {
                     shape,
                     near,
                     ready: Default::default(),
                     leases: Vec::new(),
                     wanted: 0,
                     mean_us_16: None,
-                });
-                self.pools.len() - 1
+                })
             }
         };
         self.pools[pool].ready.push_back(task);
@@ -165,6 +175,9 @@ impl Owner {
 
     /// Sends queued tasks to workers with room, then asks for more leases when tasks are left.
     pub(super) fn dispatch(&mut self, pool: usize, now: Tick, effects: &mut Vec<Effect>) {
+        if self.pools.get_mut(pool).is_none() {
+            return;
+        }
         let depth = self.pools[pool].depth();
         while let Some(&task) = self.pools[pool].ready.front() {
             let entry = self.tasks.get(&task).filter(|entry| entry.state == TaskState::Queued);
@@ -216,7 +229,7 @@ impl Owner {
         effects: &mut Vec<Effect>,
     ) {
         let pool = pool as usize;
-        if pool >= self.pools.len() || self.is_departed(worker) {
+        if self.pools.get_mut(pool).is_none() || self.is_departed(worker) {
             effects.push(Effect::Node(ToNode::ReturnLease { lease }));
             return;
         }
@@ -236,6 +249,18 @@ impl Owner {
         });
         self.dispatch(pool, now, effects);
         self.rebalance(pool, now, effects);
+        if self.pools[pool].is_idle() {
+            // It came too late: nobody is to wait for what nobody uses.
+            self.withdraw_wish(pool, effects);
+            self.drop_lease(pool, lease, effects);
+        }
+    }
+
+    /// Wishes that nothing needs any more are taken back at once.
+    pub(super) fn withdraw_unneeded(&mut self, effects: &mut Vec<Effect>) {
+        for pool in self.pools.ids() {
+            self.withdraw_wish(pool, effects);
+        }
     }
 
     pub(super) fn infeasible(
@@ -395,7 +420,7 @@ impl Owner {
     }
 
     pub(super) fn return_idle_leases(&mut self, now: Tick, effects: &mut Vec<Effect>) {
-        for pool in 0..self.pools.len() {
+        for pool in self.pools.ids() {
             self.rebalance(pool, now, effects);
             self.withdraw_wish(pool, effects);
             let idle: Vec<LeaseId> = self.pools[pool]
@@ -408,6 +433,7 @@ impl Owner {
                 self.drop_lease(pool, lease, effects);
             }
         }
+        self.pools.drop_unused();
     }
 
     /// A wish for leases that nothing needs any more is taken back.
@@ -423,7 +449,7 @@ impl Owner {
     /// The leases that a dead worker hosted, each with its tasks in order.
     pub(super) fn lose_leases(&mut self, worker: ProcessId) -> Vec<Vec<TaskId>> {
         let mut lost = Vec::new();
-        for pool in &mut self.pools {
+        for pool in self.pools.values_mut() {
             for lease in std::mem::take(&mut pool.leases) {
                 if lease.worker == worker {
                     self.lease_pool.remove(&lease.id);

@@ -31,14 +31,14 @@ impl Owner {
         }
         self.lose_owners(node, reason, now, effects);
         self.seek_copies(node, effects);
-        for pool in 0..self.pools.len() {
+        for pool in self.pools.ids() {
             self.dispatch(pool, now, effects);
         }
     }
 
     /// The workers and borrowers of a node that this process has to do with.
     fn acquainted_with(&self, node: NodeId) -> BTreeSet<ProcessId> {
-        let workers = self.pools.iter().flat_map(|pool| pool.leases.iter().map(|lease| lease.worker));
+        let workers = self.pools.values().flat_map(|pool| pool.leases.iter().map(|lease| lease.worker));
         let all = workers.chain(self.lent_to.keys().copied());
         all.filter(|process| process.node == node).collect()
     }

@@ -183,9 +183,13 @@ fn say(to: ProcessId, message: Peer) -> Effect {
 }
 
 fn want(count: u32, depth: u32) -> Effect {
+    want_in(0, count, depth)
+}
+
+fn want_in(pool: u32, count: u32, depth: u32) -> Effect {
     let resources = Resources::cpus(Amount::whole(1));
     Effect::Node(ToNode::WantLeases {
-        pool: 0,
+        pool,
         shape: crate::spec::Shape { resources, ..Default::default() },
         count,
         depth,

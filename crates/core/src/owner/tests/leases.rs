@@ -289,3 +289,60 @@ fn a_lease_away_from_the_inputs_goes_back_as_soon_as_it_idles() {
         assert_eq!(effects.contains(&Effect::Node(ToNode::ReturnLease { lease })), goes_back, "{node}");
     }
 }
+
+#[test]
+fn a_pool_of_which_nothing_is_left_is_forgotten_and_its_number_not_used_again() {
+    let mut bench = Bench::new();
+    for trial in 0..100u32 {
+        // A shape for each trial, as with one environment or placement group each.
+        let mut spec = bench.task();
+        let options = TaskOptions { environment: 1 + u64::from(trial), ..(*spec.options).clone() };
+        spec.options = Arc::new(options);
+        bench.submit(&spec);
+        let lease = LeaseId(1 + u64::from(trial));
+        bench.node(FromNode::Granted { pool: trial, lease, worker: W1 });
+        bench.reply(&spec, value(0));
+        bench.drop_result(&spec);
+        bench.now = bench.owner.deadline().unwrap();
+        assert_eq!(bench.step(Event::Ticked), [Effect::Node(ToNode::ReturnLease { lease })]);
+        assert_eq!(bench.owner.pools.len(), 0);
+    }
+    // A grant that was under way.
+    let late = LeaseId(1_000);
+    let effects = bench.node(FromNode::Granted { pool: 7, lease: late, worker: W1 });
+    assert_eq!(effects, [Effect::Node(ToNode::ReturnLease { lease: late })]);
+}
+
+#[test]
+fn a_lease_that_comes_when_nothing_needs_it_goes_back_with_the_wish() {
+    let mut bench = Bench::new();
+    let specs: Vec<TaskSpec> = (0..2).map(|_| bench.task()).collect();
+    for spec in &specs {
+        bench.submit(spec);
+    }
+    // Two tasks in flight on one worker, and a wish for a second one stands.
+    assert!(bench.grant(L1, W1).contains(&want(1, 0)));
+    for spec in &specs {
+        bench.reply(spec, value(0));
+    }
+    assert_eq!(bench.grant(L2, W2), [Effect::Node(ToNode::ReturnLease { lease: L2 })]);
+    // The first stays for the next task.
+    let next = bench.task();
+    assert_eq!(bench.submit(&next), [bench.submitted(&next), run(L1, W1, &next, vec![])]);
+}
+
+#[test]
+fn who_asks_what_is_free_takes_back_what_nothing_needs() {
+    let mut bench = Bench::new();
+    let specs: Vec<TaskSpec> = (0..2).map(|_| bench.task()).collect();
+    for spec in &specs {
+        bench.submit(spec);
+    }
+    bench.grant(L1, W1);
+    assert_eq!(bench.step(Event::FreeAsked), [], "the second task could use another worker");
+    for spec in &specs {
+        bench.reply(spec, value(0));
+    }
+    assert_eq!(bench.step(Event::FreeAsked), [want(0, 0)]);
+    assert_eq!(bench.step(Event::FreeAsked), []);
+}
