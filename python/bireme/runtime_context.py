@@ -105,7 +105,16 @@ def cluster_resources() -> dict[str, float]:
 
 
 def available_resources() -> dict[str, float]:
-    """What tasks can ask for and nobody has now."""
+    """What tasks can ask for and nobody uses now, on all nodes together.
+
+    Each node is asked, so this is exact when nothing runs. A worker that is kept for the next task counts as free.
+
+    >>> import bireme
+    >>> with bireme.init(num_cpus=3):
+    ...     done = bireme.get([bireme.remote(abs).remote(-n) for n in range(9)])
+    ...     bireme.available_resources()["CPU"]
+    3.0
+    """
     return {name: amount for name, amount in _sum_of("free").items() if amount > 0}
 
 

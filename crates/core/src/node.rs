@@ -15,6 +15,8 @@
 mod actors;
 mod adoption;
 mod bound;
+mod busy;
+mod census;
 mod cluster;
 mod code;
 mod collectives;
@@ -48,6 +50,7 @@ mod queue;
 mod recording;
 mod reduces;
 mod reducing;
+mod rehosting;
 mod room;
 mod state;
 mod stock;
@@ -66,6 +69,7 @@ pub use self::pressure::{MemoryLevel, MemoryThresholds};
 
 use self::actors::Actors;
 use self::adoption::{Adopter, Question};
+use self::busy::Busy;
 use self::cluster::Cluster;
 use self::collectives::Collectives;
 pub use self::collectives::{COLLECTIVE_STAGES_MAX, COLLECTIVES_MAX};
@@ -344,6 +348,7 @@ pub struct Node {
     queue: Queue,
     leases: BTreeMap<LeaseId, Lease>,
     next_lease: u64,
+    busy: Busy,
     pool: Pool,
     jobs: Jobs,
     actors: Actors,
@@ -398,6 +403,7 @@ impl Node {
             queue: Queue::default(),
             leases: BTreeMap::new(),
             next_lease: 1,
+            busy: Busy::default(),
             pool: Pool::new(config.id),
             jobs: Jobs::new(config.id, config.job),
             actors: Actors::default(),
@@ -436,6 +442,7 @@ impl Node {
             Event::Requested { process, request } => self.requested(process, request, now, effects),
             Event::Recorded { process, record } => {
                 let ended = matches!(record, Record::Finished { .. });
+                self.busy.recorded(process, &record);
                 self.recorded(process, record, now, effects);
                 if ended {
                     self.call_over(process, now, effects);
@@ -574,6 +581,9 @@ impl Node {
             ToNode::PeerCorrupt { peer, reason } => self.peer_corrupt(peer, reason, effects),
             ToNode::Fetch { request, object, at } if self.is_lost_place(at) => {
                 self.seek(process, request, object, at, effects);
+            }
+            request @ ToNode::QueryNodes { .. } if self.is_clustered() => {
+                self.ask_all(process, request, now, effects);
             }
             request @ (ToNode::CreateObject { .. }
             | ToNode::AbortObject { .. }

@@ -135,13 +135,20 @@ impl Resources {
 
     /// How often `ask` is within this; for one that asks for nothing, as often as can be said.
     pub fn times(&self, ask: &Resources) -> u32 {
-        let often = |have: u64, wanted: u64| have.checked_div(wanted).unwrap_or(u64::MAX);
-        let mut times = often(self.cpus.0, ask.cpus.0)
-            .min(often(self.gpus.0, ask.gpus.0))
-            .min(often(self.memory_bytes, ask.memory_bytes));
-        for (name, amount) in &ask.custom {
-            times = times.min(often(self.custom.get(name).copied().unwrap_or_default().0, amount.0));
-        }
+        self.times_beside(&Resources::default(), ask)
+    }
+
+    /// How often `ask` is within what is left of this beside something that is taken.
+    pub fn times_beside(&self, taken: &Resources, ask: &Resources) -> u32 {
+        let often = |have: u64, taken: u64, wanted: u64| have.saturating_sub(taken).checked_div(wanted);
+        let fixed = [
+            often(self.cpus.0, taken.cpus.0, ask.cpus.0),
+            often(self.gpus.0, taken.gpus.0, ask.gpus.0),
+            often(self.memory_bytes, taken.memory_bytes, ask.memory_bytes),
+        ];
+        let amount = |of: &Resources, name: &String| of.custom.get(name).copied().unwrap_or_default().0;
+        let custom = ask.custom.iter().map(|(name, wanted)| often(amount(self, name), amount(taken, name), wanted.0));
+        let times = fixed.into_iter().chain(custom).flatten().min().unwrap_or(u64::MAX);
         u32::try_from(times).unwrap_or(u32::MAX)
     }
 

@@ -58,8 +58,10 @@ pub struct Queued {
 pub struct Load {
     /// All that it can grant.
     pub total: Resources,
-    /// What nobody holds.
+    /// What nobody uses: what is free, and what leases hold that their owners keep for later.
     pub free: Resources,
+    /// What may stay in use for ever: what actors, placement groups and blocked tasks hold.
+    pub lasting: Resources,
     /// Who waits there, by shape, at most [`QUEUED_SHAPES_MAX`].
     pub queued: Vec<Queued>,
     /// Leases and actors that it hosts.

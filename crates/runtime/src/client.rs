@@ -471,6 +471,7 @@ impl Runtime {
     /// The same with what is owed and how many wait.
     pub fn resources_row(&self) -> Result<ResourcesRow, Error> {
         self.check_running()?;
+        self.process.own(Event::FreeAsked);
         let request = self.process.request_id();
         match self.process.ask(request, &ToNode::QueryResources { request })? {
             FromNode::Resources { row, .. } => Ok(row),

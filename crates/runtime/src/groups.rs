@@ -97,6 +97,7 @@ impl Runtime {
     /// The nodes of the cluster, dead ones too as long as they are remembered.
     pub fn nodes(&self) -> Result<Vec<NodeRow>, Error> {
         self.check_running()?;
+        self.process.own(Event::FreeAsked);
         let request = self.process.request_id();
         match self.process.ask(request, &ToNode::QueryNodes { request })? {
             FromNode::Nodes { rows, .. } => Ok(rows),

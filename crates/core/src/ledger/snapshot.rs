@@ -176,6 +176,8 @@ pub struct LeaseRow {
     pub resources: Resources,
     /// Whether its task waits and has given its CPUs back.
     pub blocked: bool,
+    /// Whether nothing runs under it: its owner keeps it for the next task, and what it holds counts as free.
+    pub idle: bool,
 }
 
 /// A node of the cluster.

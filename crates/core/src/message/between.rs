@@ -128,6 +128,32 @@ pub enum Between {
         /// Why.
         failure: Failure,
     },
+    /// Give the actor that you were asked to host back, unless it has a process by now; answered by [`Between::Recalled`].
+    Recall {
+        /// Which.
+        actor: ActorId,
+        /// Which life.
+        incarnation: u32,
+    },
+    /// The actor that you manage does not wait here any more: it never had a process.
+    Recalled {
+        /// Which.
+        actor: ActorId,
+        /// Which life.
+        incarnation: u32,
+    },
+    /// Tell your load as it is now, by [`Between::GiveLoad`].
+    WantLoad {
+        /// Number of the question.
+        request: u64,
+    },
+    /// The answer to [`Between::WantLoad`].
+    GiveLoad {
+        /// Number of the question.
+        request: u64,
+        /// The load.
+        load: Box<Load>,
+    },
     /// This actor of mine takes a name; answered by [`Between::NameGiven`].
     TakeName {
         /// The name.

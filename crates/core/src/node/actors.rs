@@ -304,7 +304,7 @@ impl Node {
             return;
         }
         match self.choose_host(id, now) {
-            Choice::There(node) if self.live.has_node(node) => self.send_to_host(id, node, true, effects),
+            Choice::There(node) if self.live.has_node(node) => self.send_to_host(id, node, true, now, effects),
             Choice::Here => self.enqueue_here(id, now, effects),
             // Who can have it has no room, or has not told of itself: the next loads say more.
             Choice::Wait(_) | Choice::There(_) if self.is_never_here(id) => self.wait_for_host(id),
@@ -327,6 +327,7 @@ impl Node {
         let (strategy, near) = (actor.spec.options.strategy, Vec::new());
         let waiting = Waiting { ask, job, resources, environment, strategy, near, since: now, overtaken: 0 };
         self.queue.push(actor.spec.depth, waiting);
+        self.note_stay(id, now);
         self.schedule(now, effects);
     }
 

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::census::Census;
 use super::contents::Held;
 use super::copies::{Copies, Lodger};
 use super::delays::Delays;
@@ -18,6 +19,7 @@ use super::draining::Draining;
 use super::guests::Guests;
 use super::hosting::Names;
 use super::passing::Passing;
+use super::rehosting::Stay;
 use super::{Effect, Node, send};
 use crate::collective::Trouble;
 use crate::failure::{Death, Failure};
@@ -49,6 +51,9 @@ pub(super) struct Cluster {
     pub(super) names: Names,
     /// Actors managed here that no node can take as far as its load is known.
     pub(super) unplaced: BTreeSet<ActorId>,
+    /// Actors managed here that wait with a node, this one or another.
+    pub(super) stays: BTreeMap<ActorId, Stay>,
+    pub(super) census: Census,
     /// Dead processes of other nodes that some of our own have not settled yet.
     settling: BTreeMap<ProcessId, BTreeSet<ProcessId>>,
     flushing: BTreeMap<ProcessId, BTreeSet<ProcessId>>,
@@ -269,6 +274,10 @@ impl Node {
             Between::Unhosted { actor, incarnation, failure } => {
                 self.unhosted(from, actor, incarnation, failure, now, effects);
             }
+            Between::Recall { actor, incarnation } => self.recall(from, actor, incarnation, now, effects),
+            Between::Recalled { actor, incarnation } => self.recalled(from, actor, incarnation, now, effects),
+            Between::WantLoad { request } => self.load_wanted(from, request, effects),
+            Between::GiveLoad { request, load } => self.load_given(from, request, *load, now, effects),
             Between::TakeName { name, actor, owner, function } => {
                 let holder = self.take_name(name, actor, owner, function);
                 effects.push(Effect::Tell { node: from, message: Between::NameGiven { actor, holder } });
@@ -488,6 +497,7 @@ impl Node {
         self.end_jobs_of(node, reason, now, effects);
         self.lose_hosts(node, reason, now, effects);
         self.settle_for(ProcessId::of_node(node), now, effects);
+        self.review_census(now, effects);
         self.schedule(now, effects);
     }
 
@@ -497,6 +507,7 @@ impl Node {
             self.void_due_loans(now);
             self.give_up_on_code(now, effects);
             self.go_on_draining(now, effects);
+            self.review_census(now, effects);
         }
     }
 
@@ -505,7 +516,8 @@ impl Node {
         let fading = self.fading.values().filter(|fading| fading.passes_left == 0).map(|fading| fading.until);
         let code = self.awaited.values().flatten().map(|(_, _, until)| *until);
         let draining = self.cluster.draining.as_ref().map(Draining::look_at);
-        self.cluster.voiding.values().copied().chain(fading).chain(code).chain(draining).min()
+        let census = self.cluster.census.deadline();
+        self.cluster.voiding.values().copied().chain(fading).chain(code).chain(draining).chain(census).min()
     }
 
     /// How long tasks take here: others estimate by it how long they would wait.

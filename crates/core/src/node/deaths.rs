@@ -37,6 +37,7 @@ impl Node {
         }
         self.give_back(worker.stock, &worker.holds(), &worker.gpus);
         self.pressure.note_exit(dead, now);
+        self.busy.forget(dead);
         let hosted: Vec<LeaseId> = self.leases.iter().filter(|(_, l)| l.worker == dead).map(|(id, _)| *id).collect();
         for id in hosted {
             self.lose_hosted(id, now);

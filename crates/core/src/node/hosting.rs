@@ -119,7 +119,15 @@ impl Node {
     }
 
     /// Another node is asked to be the host of an actor that is managed here.
-    pub(super) fn send_to_host(&mut self, id: ActorId, node: NodeId, waits: bool, effects: &mut Vec<Effect>) {
+    pub(super) fn send_to_host(
+        &mut self,
+        id: ActorId,
+        node: NodeId,
+        waits: bool,
+        now: Tick,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.note_stay(id, now);
         let lane = self.constructor_lane(id);
         let Some(actor) = self.actors.all.get_mut(&id) else { return };
         (actor.state, actor.host) = (ActorState::Queued, Some(node));

@@ -47,6 +47,8 @@ pub(super) struct Lease {
     pub(super) announced: bool,
     /// The owner was asked for it.
     pub(super) reclaimed: bool,
+    /// Runs that had begun in its process when it was announced.
+    pub(super) begun: u64,
     pub(super) since: Tick,
 }
 
@@ -168,6 +170,7 @@ impl Node {
                         blocked,
                         announced,
                         reclaimed,
+                        begun: 0,
                         since,
                     };
                     self.grant(place, job, lease, pick, now, effects);
@@ -241,7 +244,7 @@ impl Node {
     /// Tells worker and owner of a lease.
     pub(super) fn announce(&mut self, id: LeaseId, now: Tick, effects: &mut Vec<Effect>) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
-        (lease.announced, lease.since) = (true, now);
+        (lease.announced, lease.since, lease.begun) = (true, now, self.busy.begun(lease.worker));
         let (owner, worker, pool, gpus) = (lease.owner, lease.worker, lease.pool, lease.gpus.clone());
         self.pool.host(worker, id);
         open_link(owner, worker, effects);

@@ -32,7 +32,7 @@ impl Node {
         let free = load.free.clone();
         if from == node {
             let guests = self.queue.in_order().filter(|(_, waiting)| free.covers(&waiting.resources));
-            let owners = guests.map(|(_, waiting)| waiting.ask.asker().node);
+            let owners = guests.map(|(_, waiting)| self.mover_of(waiting));
             let owners: BTreeSet<NodeId> = owners.filter(|owner| *owner != self.config.id && *owner != node).collect();
             for owner in owners.into_iter().take(TOLD_OF_IDLE_MAX) {
                 let message = Between::Idle { node, load: Box::new(load.clone()) };
@@ -41,7 +41,18 @@ impl Node {
         }
         self.cluster.passing.digest.update(node, load, 0, now);
         self.move_wishes(Some(node), now, effects);
+        self.rehost(Some(node), now, effects);
         self.schedule(now, effects);
+    }
+
+    /// The node that decides where something that waits here goes instead.
+    fn mover_of(&self, waiting: &Waiting) -> NodeId {
+        match waiting.ask {
+            Ask::Actor { actor, .. } => {
+                self.actors.all.get(&actor).and_then(|actor| actor.manager).unwrap_or(self.config.id)
+            }
+            Ask::Leases { .. } | Ask::Group { .. } => waiting.ask.asker().node,
+        }
     }
 
     /// Takes wishes back from nodes that do not get on with them, and passes them to ones that start them at once.
@@ -93,7 +104,7 @@ impl Node {
 
     /// When this node idles, somebody who has too much hears of it.
     pub(super) fn ask_for_work(&mut self, now: Tick, effects: &mut Vec<Effect>) {
-        let idles = self.free.cpus.0 > 0 && !self.config.total.is_zero() && !self.is_draining();
+        let idles = !self.free.is_zero() && !self.is_draining();
         let passing = &mut self.cluster.passing;
         if !idles || now.since_us(passing.looked_at) < LOOK_FOR_WORK_US {
             return;

@@ -151,7 +151,7 @@ impl Node {
             workers: u32::try_from(self.pool.workers.len()).unwrap_or(u32::MAX),
             draining: load.draining,
             total: load.total,
-            free: load.free,
+            free: self.unused().0,
         }
     }
 
@@ -161,7 +161,7 @@ impl Node {
         if !self.is_clustered() {
             return vec![self.node_row()];
         }
-        let own = self.load();
+        let own = Load { free: self.unused().0, ..self.load() };
         let loads: BTreeMap<NodeId, &Load> = self.cluster.passing.digest.loads().collect();
         let living = members.iter().map(|member| {
             let load = if member.node == self.config.id { Some(&own) } else { loads.get(&member.node).copied() };

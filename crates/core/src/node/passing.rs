@@ -158,6 +158,7 @@ impl Node {
         let others = rows.into_iter().filter(|row| row.node != me && self.live.has_node(row.node)).collect();
         self.cluster.passing.digest.update_all(others, now);
         self.move_wishes(None, now, effects);
+        self.rehost(None, now, effects);
         self.place_unplaced(now, effects);
         self.schedule(now, effects);
     }
@@ -178,6 +179,7 @@ impl Node {
         if !self.is_clustered() {
             return;
         }
+        self.rehost(None, now, effects);
         self.take_back_excess(effects);
         if self.queue.in_order().next().is_none() {
             self.ask_for_work(now, effects);
@@ -333,7 +335,7 @@ impl Node {
         let digest = &mut self.cluster.passing.digest;
         let (resources, strategy) = (&options.resources, options.strategy);
         let ask = crate::schedule::Ask { resources, strategy, inputs: &[], own: me, bundles: &[] };
-        let choice = digest.choose(&ask, now);
+        let choice = digest.choose_host(&ask, now);
         if let Choice::There(node) = choice {
             digest.sent(node, resources, 1, now);
         }
@@ -344,7 +346,8 @@ impl Node {
     pub fn load(&self) -> crate::schedule::Load {
         let mut load = crate::schedule::Load {
             total: self.config.total.clone(),
-            free: self.free.clone(),
+            free: self.likely_free(),
+            lasting: self.lasting(),
             running: u32::try_from(self.leases.len() + self.hosted_actors()).unwrap_or(u32::MAX),
             task_us: self.cluster.task_us.get(),
             driver_only: self.config.total.is_zero(),

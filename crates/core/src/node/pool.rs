@@ -264,9 +264,11 @@ impl Node {
         idle.min().map(|(_, _, process)| process)
     }
 
-    /// How many processes are an actor's.
+    /// How many processes are an actor's, or will be.
     pub(super) fn hosted_actors(&self) -> usize {
-        let hosting = |worker: &&Worker| matches!(worker.state, WorkerState::Hosting(_));
+        let hosting = |worker: &&Worker| {
+            matches!(worker.state, WorkerState::Hosting(_) | WorkerState::Starting(Reserved::Actor(_)))
+        };
         self.pool.workers.values().filter(hosting).count()
     }
 

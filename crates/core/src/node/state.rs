@@ -38,14 +38,10 @@ impl Node {
         }
     }
 
-    /// What there is and what nobody holds.
+    /// What there is and what nobody uses.
     pub(super) fn resources_row(&self) -> ResourcesRow {
-        ResourcesRow {
-            total: self.config.total.clone(),
-            free: self.free.clone(),
-            debt: self.debt,
-            queued: self.queue.len() as u64,
-        }
+        let (free, debt) = self.unused();
+        ResourcesRow { total: self.config.total.clone(), free, debt, queued: self.queue.len() as u64 }
     }
 
     /// This node as others see it.
@@ -60,7 +56,7 @@ impl Node {
             draining: self.is_draining(),
             reason: None,
             total: self.config.total.clone(),
-            free: self.free.clone(),
+            free: self.unused().0,
             labels: BTreeMap::new(),
         }
     }
@@ -183,6 +179,7 @@ impl Node {
             worker: lease.worker,
             resources: lease.resources.clone(),
             blocked: lease.blocked,
+            idle: self.is_idle(lease),
         });
         rows.collect()
     }

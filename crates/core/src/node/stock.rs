@@ -198,7 +198,7 @@ impl Node {
 }
 
 /// Puts resources back; CPUs pay the debt first.
-fn give(free: &mut Resources, debt: &mut Amount, back: &Resources) {
+pub(super) fn give(free: &mut Resources, debt: &mut Amount, back: &Resources) {
     let mut back = back.clone();
     let paid = back.cpus.0.min(debt.0);
     debt.0 -= paid;

@@ -18,6 +18,7 @@ mod lending;
 mod oversubscription;
 mod overview;
 mod passing;
+mod placement;
 mod pool;
 mod pressure;
 mod reduces;

@@ -111,7 +111,7 @@ impl Digest {
         self.expire(now);
         match ask.strategy {
             Strategy::Default => self.choose_nearest(ask),
-            Strategy::Spread => self.choose_emptiest(ask),
+            Strategy::Spread => self.choose_in_turn(ask, Order::Emptiest),
             Strategy::Group { .. } => self.choose_bundle(ask.own, ask.bundles),
             Strategy::Node { node, soft } => {
                 let fit = self.slot(node).is_some_and(|slot| estimate::feasible(&slot.load, ask.resources));
@@ -122,6 +122,28 @@ impl Digest {
                     (false, false) => self.refused_by(node, ask.resources),
                 }
             }
+        }
+    }
+
+    /// The node for an actor. It stays where it is put, so one that takes no CPU goes where the fewest are, and one that no
+    /// node can start at once waits where room may come first, however many wait there: it can be moved.
+    pub fn choose_host(&mut self, ask: &Ask<'_>, now: Tick) -> Choice {
+        let choice = if ask.strategy == Strategy::Default && ask.resources.cpus.0 == 0 {
+            self.expire(now);
+            self.choose_in_turn(ask, Order::Lightest)
+        } else {
+            self.choose(ask, now)
+        };
+        if !matches!(choice, Choice::Wait(Why::Busy { .. })) {
+            return choice;
+        }
+        let (place, key) = self.nearest(ask, 0);
+        let own = self.place(ask.own).map_or(NONE, |place| self.key_with_inputs(place, ask, 0));
+        match self.node_at(place) {
+            Some(node) if node != ask.own && key < PRESSED && (own >= PRESSED || wait_of(key) < wait_of(own)) => {
+                Choice::There(node)
+            }
+            _ => choice,
         }
     }
 
@@ -173,9 +195,9 @@ impl Digest {
         delayed(key, transfer_us(&slot.load, missing))
     }
 
-    fn choose_emptiest(&mut self, ask: &Ask<'_>) -> Choice {
+    fn choose_in_turn(&mut self, ask: &Ask<'_>, order: Order) -> Choice {
         let turn = self.turn;
-        let (place, key) = self.best_from(ask.resources, Order::Emptiest, turn);
+        let (place, key) = self.best_from(ask.resources, order, turn);
         let Some(node) = self.node_at(place).filter(|_| key != NONE) else {
             return self.never(ask.resources);
         };

@@ -61,6 +61,7 @@ impl Slot {
         match order {
             Order::Nearest => estimate::nearest(&self.load, &self.effective, shape),
             Order::Emptiest => estimate::emptiest(&self.load, &self.effective, shape),
+            Order::Lightest => estimate::lightest(&self.load, &self.effective, shape),
         }
     }
 }

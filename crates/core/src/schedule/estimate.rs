@@ -19,6 +19,12 @@ const WAIT_SHIFT: u32 = 24;
 const WAIT_US_LONGEST: u64 = (1 << 37) - 1;
 const OTHERS_GPUS: u64 = 1 << 23;
 const USED_SHIFT: u32 = 13;
+/// Of the number for something light, from the top down: no CPUs; GPUs that nobody asked for; how many for each CPU.
+const NO_CPUS: u64 = 1 << 23;
+const GPUS_FOR_OTHERS: u64 = 1 << 22;
+const LIGHT_MASK: u64 = GPUS_FOR_OTHERS - 1;
+/// Parts of one in that count.
+const LIGHT_PARTS: u64 = 16;
 const HOSTED_MASK: u64 = (1 << USED_SHIFT) - 1;
 
 /// A load with what this node has sent there since.
@@ -62,13 +68,21 @@ impl Effective {
     }
 }
 
+/// How many of this shape run at once beside what may never end.
+fn at_once(load: &Load, shape: &Resources) -> u32 {
+    load.total.times_beside(&load.lasting, shape)
+}
+
 /// Microseconds until one of this shape starts.
 pub(super) fn wait_us(load: &Load, effective: &Effective, shape: &Resources) -> u64 {
     if effective.starts(shape) {
         return 0;
     }
     let task_us = if load.task_us == 0 { TASK_US_DEFAULT } else { load.task_us };
-    let at_once = u64::from(load.total.times(shape).max(1));
+    let at_once = u64::from(at_once(load, shape));
+    if at_once == 0 {
+        return WAIT_US_LONGEST;
+    }
     (effective.ahead(shape) + 1).saturating_mul(task_us) / at_once
 }
 
@@ -99,12 +113,33 @@ pub(super) fn emptiest(load: &Load, effective: &Effective, shape: &Resources) ->
     wait.min(WAIT_US_LONGEST) << WAIT_SHIFT | crowd(load, effective) | flags(load, effective, shape, wait)
 }
 
+/// The node's number for something that stays and takes no CPU: how many are there already for each CPU. A node without CPUs
+/// is meant for other things, and so is one with GPUs when none is wanted.
+pub(super) fn lightest(load: &Load, effective: &Effective, shape: &Resources) -> u64 {
+    if !feasible(load, shape) {
+        return NONE;
+    }
+    let wait = wait_us(load, effective, shape);
+    let alike = effective.queued.iter().filter(|queued| queued.resources == *shape);
+    let there = u64::from(effective.running) + alike.map(|queued| u64::from(queued.count)).sum::<u64>();
+    let cpus = load.total.cpus.0.max(1);
+    let each = (there.saturating_mul(Amount::whole(LIGHT_PARTS).0) / cpus).min(LIGHT_MASK);
+    let mut key = wait.min(WAIT_US_LONGEST) << WAIT_SHIFT | each;
+    if load.total.cpus.0 == 0 {
+        key |= NO_CPUS;
+    }
+    if shape.gpus.0 == 0 && load.total.gpus.0 > 0 {
+        key |= GPUS_FOR_OTHERS;
+    }
+    key | flags(load, effective, shape, wait)
+}
+
 fn flags(load: &Load, effective: &Effective, shape: &Resources, wait: u64) -> u64 {
     let mut flags = 0;
     if load.pressed {
         flags |= PRESSED;
     }
-    if wait > 0 && effective.ahead(shape) >= u64::from(load.total.times(shape)) {
+    if wait > 0 && effective.ahead(shape) >= u64::from(at_once(load, shape)) {
         flags |= FULL;
     }
     flags

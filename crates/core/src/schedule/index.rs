@@ -18,6 +18,8 @@ pub(super) enum Order {
     Nearest,
     /// The least used first.
     Emptiest,
+    /// The one with the fewest for each CPU first.
+    Lightest,
 }
 
 /// The tree.

@@ -167,6 +167,10 @@ impl Node {
             self.schedule(now, effects);
             return;
         } else {
+            // What owners keep for later is free for others: the controller tries again when it has come back.
+            for (_, bundle) in &asked {
+                self.reclaim_idle(bundle, effects);
+            }
             let wanted: Vec<String> = asked.iter().take(4).map(|(_, bundle)| bundle.to_string()).collect();
             Some(format!("it has only {} free, and is to give {}", self.free, wanted.join("; ")))
         };

@@ -283,7 +283,9 @@ impl Node {
         self.know_group(group, effects);
         match self.choose_bundle_host(id, now) {
             (Choice::Here, _) => self.enqueue_here(id, now, effects),
-            (Choice::There(node), waits) if self.live.has_node(node) => self.send_to_host(id, node, waits, effects),
+            (Choice::There(node), waits) if self.live.has_node(node) => {
+                self.send_to_host(id, node, waits, now, effects)
+            }
             _ => self.wait_for_host(id),
         }
     }

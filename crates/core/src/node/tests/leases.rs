@@ -186,6 +186,7 @@ fn an_owner_is_not_asked_for_leases_of_the_shape_that_it_waits_for() {
 fn what_there_is_and_what_is_free_is_one_small_answer() {
     let mut f = Fixture::new(2);
     f.leased(DRIVER, 1, cpus(1.5));
+    f.start(W2, plain(root(DRIVER), 1).id);
     let effects = f.ask(DRIVER, ToNode::QueryResources { request: 3 });
     let [Effect::Send { to: DRIVER, message: FromNode::Resources { request: 3, row } }] = &effects[..] else {
         panic!("{effects:?}")
