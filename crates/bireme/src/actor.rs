@@ -141,7 +141,8 @@ pub fn get_actor<A: Actor>(name: &str) -> Result<A::Handle> {
     Ok(A::handle(Handle { object: ObjectRef::live(reference), pending_max: usize::MAX, call_retries: 0 }))
 }
 
-/// Ends an actor for good: calls that wait and later ones fail. Killing it again changes nothing.
+/// Ends an actor for good: calls that wait and later ones fail. Killing it again changes nothing. A call that runs has a
+/// second to end, so that the actor can be dropped; then its process is killed.
 ///
 /// The same as `handle.kill()`.
 pub fn kill(actor: &impl AsRef<Handle>) -> Result<()> {

@@ -79,6 +79,9 @@ pub use array::{Array, Element};
 /// A method marked `#[bireme::stream]`, or `#[bireme::stream(max_buffered_items = 4)]`, returns an iterator and gives an
 /// [`ObjectRefStream`]; other calls wait until it is through.
 ///
+/// The actor is dropped in its process when it ends: after the last handle, after `kill`, at shutdown. Its `Drop` may use the
+/// runtime, and has five seconds. It does not run when the process is killed: by a signal, or because a call did not end.
+///
 /// Calls of one caller run in their order. Private methods and functions without `self` stay plain.
 ///
 /// ```

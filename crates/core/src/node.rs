@@ -55,6 +55,7 @@ mod room;
 mod state;
 mod stock;
 mod streams;
+mod wind_down;
 
 #[cfg(test)]
 mod tests;
@@ -188,6 +189,8 @@ pub enum Event {
     },
     /// This node is to leave the cluster when nothing is on it any more ([`Node::is_drained`]).
     Drain,
+    /// This node ends: every worker is asked to end, and nothing more is started.
+    Stop,
     /// The loads of all nodes.
     Loads(Vec<crate::schedule::Row>),
     /// This node's store could not make the copy that [`Effect::Bring`] asked for.
@@ -390,6 +393,8 @@ pub struct Node {
     collectives: Collectives,
     pressure: Pressure,
     reduces: Reduces,
+    /// It ends: nothing is started any more.
+    stopping: bool,
 }
 
 impl Node {
@@ -430,6 +435,7 @@ impl Node {
             collectives: Collectives::default(),
             pressure: Pressure::default(),
             reduces: Reduces::default(),
+            stopping: false,
             config,
         }
     }
@@ -484,6 +490,7 @@ impl Node {
             Event::Loads(rows) => self.loads(rows, now, effects),
             Event::NodeDraining { node } => self.other_drains(node, now, effects),
             Event::Drain => self.drain(now, effects),
+            Event::Stop => self.stop(now, effects),
             Event::NotBrought { of } => self.not_brought(of, effects),
             Event::Controller(message) => self.hear_controller(message, now, effects),
             Event::Copied { object, of, at } => self.copied(object, of, at, effects),
@@ -551,7 +558,8 @@ impl Node {
             return;
         }
         match request {
-            ToNode::Hello | ToNode::Goodbye => {}
+            ToNode::Hello => {}
+            ToNode::Goodbye => self.is_leaving(process, now),
             ToNode::Spent => self.worker_spent(process, now, effects),
             ToNode::WantLeases { pool, shape, count, depth } => {
                 self.want_leases(process, Wish { pool, shape, count, depth }, now, effects);

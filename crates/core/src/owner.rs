@@ -585,6 +585,7 @@ impl Owner {
             | FromNode::Construct { .. }
             | FromNode::Retire
             | FromNode::Move
+            | FromNode::End
             | FromNode::ActorFound { .. }
             | FromNode::ObjectCreated { .. }
             | FromNode::Gathered { .. }

@@ -48,7 +48,8 @@ impl FromNode {
             | FromNode::LeaseClosed { .. }
             | FromNode::Construct { .. }
             | FromNode::Retire
-            | FromNode::Move => Hearer::Worker,
+            | FromNode::Move
+            | FromNode::End => Hearer::Worker,
             FromNode::Adopted { request, .. } | FromNode::ItemFound { request, .. } if *request < OWNER_REQUESTS => {
                 Hearer::Shell
             }

@@ -185,6 +185,8 @@ pub struct Worker {
     retiring: bool,
     /// It is an actor that goes to another node: no call begins here any more.
     moving: bool,
+    /// It was told to end: nothing begins here any more.
+    ending: bool,
     /// Runs of functions that have a limit.
     calls: Calls,
     /// One of them has run as often as it may.
@@ -240,6 +242,10 @@ impl Worker {
             }
             FromNode::Move => {
                 self.moving = true;
+                self.exit_if_retired(effects);
+            }
+            FromNode::End => {
+                self.ending = true;
                 self.exit_if_retired(effects);
             }
             FromNode::ProcessDied(death) => {
@@ -314,6 +320,7 @@ impl Worker {
         let Some(seat) = self.seats.get_mut(&lease) else { return };
         while seat.has_room()
             && !self.moving
+            && !self.ending
             && let Some(mut queued) = seat.queue.pop_front()
         {
             if !seat.fill_in(&mut queued) {
@@ -479,11 +486,15 @@ impl Worker {
         }
     }
 
-    fn exit_if_retired(&self, effects: &mut Vec<Effect>) {
+    fn exit_if_retired(&mut self, effects: &mut Vec<Effect>) {
         // What waits in an actor that moves is sent again to its next life.
-        let waits = |seat: &Seat| !seat.queue.is_empty() && !self.moving;
+        let waits = |seat: &Seat| !seat.queue.is_empty() && !self.moving && !self.ending;
         let busy = !self.seats.sorted_keys_where(|_, s| !s.running.is_empty() || waits(s)).is_empty();
-        if (self.retiring || self.moving) && !busy {
+        // A call has the actor's state to itself, so that has to end first; a task has nothing that must be dropped.
+        let given_up = self.ending && self.hosted.is_none();
+        if (self.retiring || self.moving || self.ending) && (!busy || given_up) {
+            // The process lives on for a moment, for what the user's code does at the end.
+            self.ending = true;
             effects.push(Effect::Exit);
         }
     }

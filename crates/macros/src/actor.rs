@@ -221,6 +221,8 @@ fn common(subject: &Subject<'_>, vis: &Visibility) -> TokenStream {
             }
 
             /// Ends the actor for good: calls that wait and later ones fail. Doing it again changes nothing.
+            ///
+            /// A call that runs has a second to end, so that the actor can be dropped; then its process is killed.
             #vis fn kill(&self) -> ::bireme::Result<()> {
                 self.0.kill()
             }

@@ -83,7 +83,13 @@ impl Interpreter for Python3 {
 }
 
 /// Runs what the user's code wants to do at the end, and prints what goes wrong.
+///
+/// An actor that leaves by itself has done so before its process is told to end.
 fn before_exit(py: Python<'_>) {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.swap(true, Ordering::AcqRel) {
+        return;
+    }
     let prepared = hooks::BEFORE_EXIT.get(py).and_then(|hook| hook.call1((actor(py).ok(),)));
     if let Err(error) = prepared {
         error.print(py);

@@ -95,7 +95,8 @@ pub trait Interpreter: Sync {
     /// Runs one task, constructor or call.
     fn run(&self, invocation: &mut Invocation<'_>) -> Result<(), Failure>;
 
-    /// The process ends in good order: the last that the user's code may do. On a thread of its own.
+    /// The process ends in good order: the last that the user's code may do. On a thread of its own, once; the node kills
+    /// the process when it takes longer than `LAST_CODE_GRACE_US`.
     fn before_exit(&self) {}
 }
 

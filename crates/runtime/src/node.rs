@@ -255,6 +255,7 @@ impl Shell {
                 self.end_own_job_elsewhere();
                 self.drivers.finish_all("the node was stopped");
                 // Before others hear that it leaves, and run again what ran here.
+                self.wind_down();
                 self.keepers.end_all();
                 self.stages.stop();
                 if let Some(abroad) = &mut self.abroad {
@@ -344,6 +345,7 @@ impl Shell {
         match word {
             // Of workers that ended because this node leaves: others hear of the node.
             Word::Report(_) | Word::KeeperLost { .. } if self.leaving.has_ended_workers() => {}
+            Word::Report(_) | Word::KeeperLost { .. } if self.leaving.is_winding_down() => self.winds_down(&word),
             Word::Report(report) => self.reported(report),
             Word::KeeperLost { job, reason } => self.keeper_lost(job, &reason),
             Word::StatusAsked(reply) => self.status_asked(reply),

@@ -174,7 +174,6 @@ pub(crate) struct Inner {
     /// What this process tells itself: an actor may call itself. Heard at the end of the turn.
     to_self: VecDeque<Peer>,
     executors: Executors,
-    exit: bool,
     /// Nothing of the shared memory is to be touched any more: the slot may become another process's.
     closed: bool,
     pub(crate) collectives: Books,
@@ -227,7 +226,6 @@ impl Process {
             found: BTreeMap::new(),
             to_self: VecDeque::new(),
             executors: Executors::default(),
-            exit: false,
             closed: false,
             collectives: Books::default(),
             fail_point: None,

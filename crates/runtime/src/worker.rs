@@ -22,7 +22,7 @@ use bireme_store::{Arena, ProcessSlot, StoreClient, Table};
 use crate::error::Error;
 use crate::fail_point::FailPoint;
 use crate::function::{Encoded, Function, Invocation, interpreter};
-use crate::keeper::{EXIT_CODE_BROKEN, WorkerStart, with_signals_unblocked};
+use crate::keeper::{EXIT_CODE_BROKEN, WorkerStart, exit_now, with_signals_unblocked};
 use crate::link::{LEDGER_RING_BYTES, NOTICE_RING_BYTES};
 use crate::process::{self, Inner, Interest, Process, Start, Waited, count_as_running, in_task};
 use crate::ticket::Deferral;
@@ -80,16 +80,39 @@ fn begin(mut start: WorkerStart) -> Result<Arc<Process>, Error> {
     Ok(process)
 }
 
-/// The process ends in good order: everything that it wrote is with its node.
-pub(crate) fn leave(process: &Process) -> ! {
-    if let Some(interpreter) = interpreter() {
-        // On another thread: the calling one may be the pump, which no user code may run on.
-        let last = std::thread::Builder::new().name("bireme-last".into()).stack_size(8 << 20);
-        let joined = last.spawn(|| interpreter.before_exit()).map(std::thread::JoinHandle::join);
-        // A panic was printed, and without a thread there is nothing to run.
-        drop(joined);
+/// The process ends in good order, on a thread of its own: the caller may be the pump, which no user code may run on, and
+/// which has to go on for what that code still asks of the runtime. The first call counts.
+pub(crate) fn leave(process: &Process) {
+    static LEAVING: AtomicBool = AtomicBool::new(false);
+    let Some(process) = process.this() else { return };
+    if LEAVING.swap(true, Ordering::AcqRel) {
+        return;
     }
+    let builder = std::thread::Builder::new().name("bireme-last".into()).stack_size(8 << 20);
+    if with_signals_unblocked(|| builder.spawn(move || run_last_code(&process))).is_err() {
+        // Without a thread there is nothing that could run.
+        std::process::exit(0);
+    }
+}
+
+/// The user's last say: the actor is dropped, then the interpreter's exit handlers run. Everything that this process wrote
+/// is with its node when it ends. The node bounds the time.
+fn run_last_code(process: &Process) -> ! {
     process.tell(&ToNode::Goodbye);
+    // A panic was printed by its hook, and the process ends in any case.
+    let _ = std::panic::catch_unwind(|| drop(take_actor()));
+    if let Some(interpreter) = interpreter() {
+        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| interpreter.before_exit()));
+    }
+    let busy = {
+        let mut inner = process.lock();
+        process.flush(&mut inner);
+        inner.is_busy()
+    };
+    if busy {
+        // Tasks that were given up still run: the C library's exit would take their memory away under them.
+        exit_now(0);
+    }
     std::process::exit(0)
 }
 

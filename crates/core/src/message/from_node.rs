@@ -143,6 +143,9 @@ pub enum FromNode {
     Retire,
     /// You are an actor and this node is being drained: begin no other call, finish those that run, and end.
     Move,
+    /// End now: begin nothing more. A running call of an actor may finish, so that the actor's state can be dropped;
+    /// tasks are given up.
+    End,
     /// The answer to [`ToNode::FindActor`](super::ToNode::FindActor).
     ActorFound {
         /// Question number.

@@ -259,7 +259,7 @@ pub enum ToNode {
     },
     /// A function has run here as often as it may: give me no more tasks, and end me when I have and own nothing.
     Spent,
-    /// The process ends in good order.
+    /// The process ends in good order: nothing runs any more, and the user's code is having its last say.
     Goodbye,
     /// Which nodes are there, and what have they?
     QueryNodes {

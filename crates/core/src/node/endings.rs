@@ -107,7 +107,7 @@ impl Node {
         self.end_actor(id, reason, restart, now, effects);
     }
 
-    /// Ends an actor's process; what follows is decided when it is gone.
+    /// Ends an actor's process in good order if it can; what follows is decided when it is gone.
     pub(super) fn end_actor(&mut self, id: ActorId, reason: &str, restart: bool, now: Tick, effects: &mut Vec<Effect>) {
         let Some(actor) = self.actors.all.get_mut(&id) else { return };
         let process = match &mut actor.state {
@@ -134,7 +134,7 @@ impl Node {
         if self.tells_host(id, reason, effects) {
             return;
         }
-        self.kill(process, DeathCause::Ended(reason.into()), effects);
+        self.ask_to_end(process, DeathCause::Ended(reason.into()), now, effects);
     }
 
     /// The process of an actor is gone: another life, or the end.

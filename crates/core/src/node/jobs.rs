@@ -295,7 +295,7 @@ impl Node {
         let workers = self.pool.workers.iter().filter(|(process, w)| w.job == job && !kept.contains(process));
         let workers: Vec<ProcessId> = workers.map(|(process, _)| *process).collect();
         for process in workers {
-            self.kill(process, DeathCause::Ended(reason.to_owned()), effects);
+            self.ask_to_end(process, DeathCause::Ended(reason.to_owned()), now, effects);
         }
         self.jobs.note_change(job);
     }

@@ -140,6 +140,9 @@ impl Node {
 
     /// Gives out what can be given out, then asks owners for leases when somebody still waits.
     pub(super) fn schedule(&mut self, now: Tick, effects: &mut Vec<Effect>) {
+        if self.stopping {
+            return;
+        }
         self.place_bound(now, effects);
         self.make_room(true, now, effects);
         while let Some((place, stock, pick)) = self.next_grant() {

@@ -78,6 +78,8 @@ pub(super) struct Worker {
     pub(super) actor_blocked: bool,
     /// The node is ending it, and why.
     pub(super) ended: Option<DeathCause>,
+    /// It was asked to end, and is killed at this time.
+    pub(super) end_by: Option<Tick>,
     pub(super) culprit: Option<TaskId>,
 }
 
@@ -127,6 +129,7 @@ impl Pool {
             stock: Stock::Machine,
             actor_blocked: false,
             ended: None,
+            end_by: None,
             culprit: None,
         };
         self.workers.insert(process, worker);
@@ -184,7 +187,7 @@ impl Worker {
 impl Node {
     /// Starts workers ahead of demand, for each job that has its driver.
     pub(super) fn keep_minimum(&mut self, effects: &mut Vec<Effect>) {
-        if self.is_pressed() || self.is_draining() {
+        if self.is_pressed() || self.is_draining() || self.stopping {
             return;
         }
         let bound = self.processes_max();
@@ -401,11 +404,13 @@ impl Node {
         }
     }
 
+    /// Kills a process at once, also one that was only asked to end.
     pub(super) fn kill(&mut self, process: ProcessId, cause: DeathCause, effects: &mut Vec<Effect>) {
         if let Some(worker) = self.pool.workers.get_mut(&process)
-            && worker.ended.is_none()
+            && (worker.ended.is_none() || worker.end_by.is_some())
         {
-            worker.ended = Some(cause);
+            worker.ended.get_or_insert(cause);
+            worker.end_by = None;
             effects.push(Effect::Kill(process));
         } else if process.is_driver() {
             self.dismiss(process, cause, effects);
@@ -418,6 +423,7 @@ impl Node {
             job.failures = 0;
         }
         self.pressure.forget_stale(now);
+        self.kill_overdue(now, effects);
         let mut spare: BTreeMap<JobId, usize> = self.jobs.all.keys().map(|job| (*job, self.spare(*job))).collect();
         let processes: Vec<ProcessId> = self.pool.workers.keys().copied().collect();
         for process in processes {
@@ -472,6 +478,7 @@ impl Node {
             WorkerState::Retiring { since } if worker.ended.is_none() => Some(since.plus_us(RETIRE_GRACE_US)),
             _ => None,
         });
+        let overdue = self.pool.workers.values().filter_map(|worker| worker.end_by);
         let retry = self.jobs.all.values().filter_map(super::jobs::Job::retry_at);
         let reclaim = self.reclaimable(|_| true).into_iter().filter_map(|id| self.leases.get(&id));
         let reclaim = reclaim.map(|lease| lease.since.plus_us(super::leases::RECLAIM_AFTER_US));
@@ -479,6 +486,7 @@ impl Node {
         let room = (!self.room_makers(false).is_empty()).then_some(Tick(0));
         let pressure = self.pressure.deadline();
         workers
+            .chain(overdue)
             .chain(retry)
             .chain(reclaim)
             .chain(room)

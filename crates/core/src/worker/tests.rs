@@ -372,6 +372,27 @@ fn an_actor_that_moves_finishes_the_call_that_runs_and_begins_no_other() {
 }
 
 #[test]
+fn an_actor_that_is_told_to_end_finishes_the_call_that_runs_and_begins_no_other() {
+    let (mut bench, actor) = Bench::hosting();
+    let calls: Vec<_> = (0..3).map(|sequence| bench.call(actor, OWNER, sequence)).collect();
+    bench.run(OWNER, ACTOR_SEAT, &calls[0]);
+    bench.run(OWNER, ACTOR_SEAT, &calls[1]);
+    assert_eq!(bench.node(FromNode::End), []);
+    let effects = bench.finish(ACTOR_SEAT, &calls[0], value(1));
+    assert_eq!(effects.last(), Some(&Effect::Exit));
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Execute(_))), "{effects:?}");
+    assert_eq!(bench.run(OWNER, ACTOR_SEAT, &calls[2]), [], "its state is gone");
+}
+
+#[test]
+fn a_worker_that_is_told_to_end_gives_its_tasks_up() {
+    let mut bench = Bench::leased();
+    let task = bench.task();
+    bench.run(OWNER, LEASE, &task);
+    assert_eq!(bench.node(FromNode::End), [Effect::Exit]);
+}
+
+#[test]
 fn an_idle_worker_retires_at_once() {
     let mut bench = Bench::leased();
     assert_eq!(bench.node(FromNode::Retire), [Effect::Exit]);

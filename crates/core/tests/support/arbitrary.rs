@@ -413,6 +413,7 @@ impl Draw {
             8 => FromNode::ActorAt { actor, process, incarnation, concurrency_max: self.small() },
             9 => FromNode::ActorRestarting { actor, reason, moved: self.flag() },
             10 => FromNode::ActorDead { actor, reason },
+            11 if self.flag() => FromNode::End,
             11 => FromNode::Retire,
             12 => {
                 let found = self.flag().then_some((actor, process, FunctionKey(request)));

@@ -37,7 +37,7 @@ pub(crate) fn on_fork(child: extern "C" fn()) -> io::Result<()> {
 }
 
 /// Ends this process at once, without running anything of the user's.
-pub(super) fn exit_now(code: i32) -> ! {
+pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` has no preconditions.
     unsafe { libc::_exit(code) }
 }

@@ -3,13 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
 
 use bireme_core::controller::ToController;
-use bireme_core::id::NodeId;
+use bireme_core::id::{JobId, NodeId, ProcessId};
 use bireme_core::message::RequestId;
 use bireme_core::node::Event;
 
-use super::Shell;
+use super::{Shell, Word};
+use crate::keeper::{Report, WorkerExit};
+
+/// All workers are gone within this time after a node was told to stop, or their keeper ends them.
+const WIND_DOWN_WAIT: Duration = Duration::from_secs(10);
 
 /// How a node's part in its cluster ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,11 +38,25 @@ pub(super) struct Leaving {
     said: bool,
     /// This node has ended its workers for good.
     ended_workers: bool,
+    /// Workers that were asked to end because the node stops, and are still there.
+    winding_down: Option<BTreeMap<ProcessId, JobId>>,
 }
 
 impl Leaving {
     pub(super) fn new(on_ending: OnEnding) -> Self {
-        Self { on_ending: Some(on_ending), asked: BTreeMap::new(), next_request: 0, said: false, ended_workers: false }
+        Self {
+            on_ending: Some(on_ending),
+            asked: BTreeMap::new(),
+            next_request: 0,
+            said: false,
+            ended_workers: false,
+            winding_down: None,
+        }
+    }
+
+    /// Whether workers are ending because this node stops: others hear of the node, not of each of them.
+    pub(super) fn is_winding_down(&self) -> bool {
+        self.winding_down.is_some()
     }
 
     /// Whether no worker is left because this node leaves.
@@ -111,6 +130,41 @@ impl Shell {
         self.end_workers();
         if let Some(abroad) = &mut self.abroad {
             abroad.peers.ask_controller(ToController::Drained);
+        }
+    }
+
+    /// Lets every worker end in good order, while the node still serves them. When and whom to kill is decided by the node's
+    /// machine; the bound here is for a keeper that does not report.
+    pub(super) fn wind_down(&mut self) {
+        if self.leaving.ended_workers {
+            return;
+        }
+        self.leaving.winding_down = Some(self.node.workers().collect());
+        self.step(Event::Stop);
+        let deadline = Instant::now() + WIND_DOWN_WAIT;
+        while self.leaving.winding_down.as_ref().is_some_and(|left| !left.is_empty()) && Instant::now() < deadline {
+            self.links.flush();
+            if let Some(abroad) = &mut self.abroad {
+                abroad.peers.flush();
+            }
+            if !self.node.wants_pass() {
+                self.sleep();
+            }
+            self.pass();
+        }
+        self.leaving.ended_workers = true;
+    }
+
+    /// A worker has ended, or the keeper of some.
+    pub(super) fn winds_down(&mut self, word: &Word) {
+        let Some(left) = &mut self.leaving.winding_down else { return };
+        match word {
+            Word::Report(Report::Exited(WorkerExit { slot, incarnation, .. }))
+            | Word::Report(Report::SpawnFailed { slot, incarnation, .. }) => {
+                left.remove(&ProcessId { node: self.id, slot: *slot, incarnation: *incarnation });
+            }
+            Word::KeeperLost { job, .. } => left.retain(|_, of| !self.keepers.serves(*job, *of)),
+            _ => {}
         }
     }
 

@@ -99,7 +99,7 @@ impl Process {
                 }
                 // Who waits until it may yield again waits for the end of its stream.
                 worker::Effect::Rouse(task) => inner.wake(&ObjectId::result(task, 0)),
-                worker::Effect::Exit => inner.exit = true,
+                worker::Effect::Exit => crate::worker::leave(self),
             }
         }
         drop(rest);

@@ -71,10 +71,10 @@ impl Process {
         next
     }
 
-    /// Rings the thread that leads when it may be an executor that has to take what was just queued, or when the process
-    /// is to end: it sleeps on the bell, where only messages would wake it.
+    /// Rings the thread that leads when it may be an executor that has to take what was just queued: it sleeps on the bell,
+    /// where only messages would wake it.
     pub(crate) fn wake_leader(&self, inner: &Inner) {
-        if inner.exit || (inner.lead == Lead::Caller && inner.executors.has_work()) {
+        if inner.lead == Lead::Caller && inner.executors.has_work() {
             self.doorbell.ring_self();
         }
     }
@@ -122,6 +122,11 @@ impl Inner {
     pub(crate) fn free_executor(&mut self) {
         self.progress += 1;
         self.executors.idle += 1;
+    }
+
+    /// Whether something was started and has not ended.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.executors.flags.is_empty()
     }
 
     /// A task has ended: it cannot be asked to stop any more.

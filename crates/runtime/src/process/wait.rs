@@ -169,10 +169,6 @@ impl Wait<'_> {
             if process.is_over() {
                 break Waited::Over;
             }
-            if inner.exit {
-                drop(inner);
-                crate::worker::leave(process);
-            }
             if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 break Waited::TimedOut;
             }
@@ -346,11 +342,7 @@ fn pump(process: &Process) {
             let left = inner.owner.deadline().map(|due| Duration::from_micros(due.since_us(now)));
             left.map_or(PUMP_SLEEP_MAX, |left| left.min(PUMP_SLEEP_MAX))
         };
-        let exit = inner.exit;
         drop(inner);
-        if exit {
-            crate::worker::leave(process);
-        }
         if streaming {
             std::thread::sleep(STREAM_NAP);
         } else if process.doorbell.prepare_sleep(Sleeper::Pump) {

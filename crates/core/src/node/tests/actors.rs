@@ -17,7 +17,7 @@ fn constructed(f: &mut Fixture, process: ProcessId, spec: &TaskSpec) -> Vec<Effe
     f.ask(process, ToNode::ActorConstructed { actor: actor_of(spec), value: Value::inline(vec![]) })
 }
 
-fn alive(f: &mut Fixture, spec: &Arc<TaskSpec>) {
+pub(super) fn alive(f: &mut Fixture, spec: &Arc<TaskSpec>) {
     create(f, spec);
     f.hello(W2);
     constructed(f, W2, spec);
@@ -168,7 +168,7 @@ fn killing_is_final_unless_a_restart_is_asked_for() {
         let kill = ToNode::KillActor { actor: actor_of(&spec), manager: crate::id::NodeId::ALONE, restart };
         alive(&mut f, &spec);
         watch(&mut f, &spec);
-        assert_eq!(f.ask(DRIVER, kill.clone()), [Effect::Kill(W2)]);
+        assert_eq!(f.ask(DRIVER, kill.clone()), [to(W2, FromNode::End)]);
         assert_eq!(f.ask(DRIVER, kill.clone()), [], "a double kill changes nothing");
         let effects = f.exit(W2);
         let spawns = !spawned(&effects).is_empty();
@@ -310,7 +310,7 @@ fn actors_end_with_their_owner() {
     constructed(&mut f, W3, &create);
     f.exit(W2);
     f.settle(W3, W2);
-    assert_eq!(f.settle(DRIVER, W2), [Effect::CloseProcess(W2), Effect::Kill(W3)]);
+    assert_eq!(f.settle(DRIVER, W2), [Effect::CloseProcess(W2), to(W3, FromNode::End)]);
     f.exit(W3);
     assert_eq!(watch(&mut f, &create), [dead(&create, "its owner worker-2.1 died")]);
 }

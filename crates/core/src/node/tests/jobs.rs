@@ -34,13 +34,9 @@ impl Fixture {
         self.step(Event::DriverGone(death(driver)))
     }
 
-    /// Exits of all that is being killed; gives what came of it.
+    /// Exits of all that is being ended; gives what came of it.
     fn die(&mut self, effects: &[Effect]) -> Vec<Effect> {
-        let killed = effects.iter().filter_map(|effect| match effect {
-            Effect::Kill(process) => Some(*process),
-            _ => None,
-        });
-        killed.collect::<Vec<_>>().into_iter().flat_map(|process| self.exit(process)).collect()
+        ended(effects).into_iter().flat_map(|process| self.exit(process)).collect()
     }
 
     /// Everybody who lives settles and reads what was sent, of every death.
@@ -97,6 +93,15 @@ fn with_detached(restarts_max: u32) -> (Fixture, ActorId) {
     f.hello(W2);
     f.ask(W2, ToNode::ActorConstructed { actor: actor_of(&create), value: Value::inline(vec![]) });
     (f, actor_of(&create))
+}
+
+/// The processes that are killed, or asked to end.
+fn ended(effects: &[Effect]) -> Vec<ProcessId> {
+    let ended = effects.iter().filter_map(|effect| match effect {
+        Effect::Kill(process) | Effect::Send { to: process, message: FromNode::End } => Some(*process),
+        _ => None,
+    });
+    ended.collect()
 }
 
 fn found(f: &mut Fixture, who: ProcessId, request: RequestId) -> Option<(ActorId, ProcessId, FunctionKey)> {
@@ -178,9 +183,13 @@ fn the_end_of_a_driver_ends_its_job_and_leaves_nothing() {
     f.record(D2, Record::Put { object: kept, digest: 1, value: Value::inline(vec![2]) });
 
     let effects = f.leave(D1);
-    let killed: Vec<&Effect> = effects.iter().filter(|effect| matches!(effect, Effect::Kill(_))).collect();
-    assert_eq!(killed.len(), f.node.pool.workers.len() - 1, "all but the other job's");
-    assert!(!killed.contains(&&Effect::Kill(W3)));
+    let gone = ended(&effects);
+    assert_eq!(gone.len(), f.node.pool.workers.len() - 1, "all but the other job's");
+    assert!(!gone.contains(&W3));
+    for process in &gone {
+        let asked = effects.contains(&to(*process, FromNode::End));
+        assert_eq!(asked, f.node.live.contains(process), "who can hear is asked: {process}");
+    }
     assert_eq!(f.want(W2, 1, cpus(1.0)), [], "a worker that is being ended with its job gets nothing more");
     assert_eq!(f.leave(D1), [], "a second report changes nothing");
     let mut ended = f.die(&effects);
@@ -232,7 +241,7 @@ fn what_another_job_holds_outlives_the_job_that_made_it() {
 fn a_detached_actor_outlives_its_driver_and_is_found_by_the_next() {
     let (mut f, actor) = with_detached(0);
     let effects = f.leave(D1);
-    assert!(effects.contains(&Effect::EndJob(FIRST)) && !effects.contains(&Effect::Kill(W2)), "{effects:?}");
+    assert!(effects.contains(&Effect::EndJob(FIRST)) && ended(&effects).is_empty(), "{effects:?}");
     f.settle_all();
     assert_eq!(f.node.job_of(W2), Some(FIRST));
     let node = ProcessId::of_node(crate::id::NodeId::ALONE);
@@ -295,7 +304,7 @@ fn what_a_detached_actor_has_started_goes_on_without_the_driver() {
     f.hello(W4);
     assert_eq!(f.node.pool.workers.len(), 3);
     let effects = f.leave(D1);
-    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Kill(_))), "{effects:?}");
+    assert!(ended(&effects).is_empty(), "{effects:?}");
     f.settle_all();
     assert_eq!(spawned(&f.want_at(W2, 1, 1, cpus(1.0), 0)).len(), 1, "it may start more");
 }
