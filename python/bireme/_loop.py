@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import os
 import threading
 import traceback
 from collections.abc import AsyncIterator
@@ -20,6 +21,8 @@ from . import _futures, _native
 current_ticket: contextvars.ContextVar[_native.Ticket | None] = contextvars.ContextVar("bireme_ticket", default=None)
 
 _loop: asyncio.AbstractEventLoop | None = None
+# The process that the loop belongs to, and not a fork of it.
+_process = 0
 _running: dict[str, asyncio.Task[Any]] = {}
 _ended: list[tuple[_native.Ticket, Any, BaseException | None]] = []
 _Call = tuple[_native.Ticket, Any, tuple[Any, ...], dict[str, Any] | None, bool]
@@ -29,7 +32,8 @@ _arrived_lock = threading.Lock()
 
 def start() -> None:
     """Starts the loop on a thread of its own."""
-    global _loop
+    global _loop, _process
+    _process = os.getpid()
     ready = threading.Event()
 
     def run() -> None:
@@ -92,9 +96,22 @@ async def _run(ticket: _native.Ticket, method: Any, args: tuple[Any, ...], kwarg
         result = method(*args, **(kwargs or {}))
         if ticket.streams:
             return await _stream(ticket, result)
-        return await result if inspect.isawaitable(result) else result
-    except (KeyboardInterrupt, SystemExit) as error:
-        return _Escaped(error)
+        result = await result if inspect.isawaitable(result) else result
+        _leave_fork(None)
+        return result
+    except BaseException as error:
+        _leave_fork(error)
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            return _Escaped(error)
+        raise
+
+
+def _leave_fork(error: BaseException | None) -> None:
+    """Ends a copy of the process that a call has made and that came to its end."""
+    if os.getpid() != _process:
+        from ._worker import end_fork
+
+        end_fork(error)
 
 
 def _note_end(ticket: _native.Ticket, task: asyncio.Task[Any]) -> None:
@@ -119,6 +136,7 @@ async def _stream(ticket: _native.Ticket, items: Any) -> None:
 
 
 async def _yield(ticket: _native.Ticket, item: Any) -> None:
+    _leave_fork(None)
     must_pause = ticket.yield_item(item)
     while must_pause:
         # The reader is behind: other calls go on meanwhile.

@@ -30,6 +30,7 @@ from bireme._task_error import (
     blank,
     cause_of,
     facts_of,
+    is_slot,
     members_of,
     restore_members,
     set_args,
@@ -289,8 +290,10 @@ class _Rebuilding:
             kind, args, members, attributes = value
             exception = blank(kind, args)
             set_args(exception, args)
-            restore_members(exception, members)
             exception.__dict__.update(attributes)
+            # A class of `__main__` that was sent to a worker has attributes there where it has slots here.
+            slots = {name: value for name, value in attributes.items() if is_slot(kind, name)}
+            restore_members(exception, slots | members)
             return exception
         if not isinstance(value, BaseException):
             raise TypeError(f"its __reduce__ rebuilt a {type_name_of(type(value))} and not an exception")

@@ -320,10 +320,19 @@ def members_of(exception: BaseException) -> dict[str, Any]:
             if kind is AttributeError and name == "obj":
                 continue  # The object that lacks the attribute can be anything, and is no part of the message.
             try:
-                members.setdefault(name, descriptor.__get__(exception))
+                value = descriptor.__get__(exception)
             except AttributeError:
-                pass  # A slot without a value.
+                continue  # A slot without a value.
+            if value is None and not kind.__flags__ & _HEAP_TYPE:
+                # Not set, as a rule. To set it would be seen: the text of an `OSError` shows what was ever set, also None.
+                continue
+            members.setdefault(name, value)
     return members
+
+
+def is_slot(kind: type, name: str) -> bool:
+    """Whether instances keep this attribute outside of their dictionaries."""
+    return isinstance(getattr(kind, name, None), types.MemberDescriptorType)
 
 
 def restore_members(exception: BaseException, members: dict[str, Any]) -> None:

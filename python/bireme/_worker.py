@@ -125,6 +125,25 @@ def construct(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -
     return _loop.run_here(on_the_loop()), True
 
 
+def end_fork(error: BaseException | None) -> NoReturn:
+    """Ends a copy of this worker, made by `os.fork` in a task, that has come to the end of the task: only the original gives a
+    result. Its exit code is that of a program that ends so.
+    """
+    code: Any = 0
+    if isinstance(error, SystemExit):
+        code = error.code
+        if not isinstance(code, int | None):
+            print(code, file=sys.stderr)
+            code = 1
+    elif error is not None:
+        traceback.print_exception(error)
+        code = 1
+    try:
+        flush()
+    finally:
+        os._exit((code or 0) & 0xFF)
+
+
 def call_special(actor: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
     """Methods that every actor has."""
     name = name.removeprefix("__ray_").removeprefix("__bireme_")

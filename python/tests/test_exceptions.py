@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
+import socket
+import subprocess
 import threading
+import urllib.error
 from dataclasses import dataclass
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -237,6 +241,116 @@ def test_attributes_of_the_cause_are_those_of_the_error(exception: Exception) ->
                 assert getattr(each, name) == getattr(exception, name)
     if not isinstance(exception, ExceptionGroup):
         assert error.args == exception.args
+
+
+class Extended(OSError):
+    def __init__(self, message: str, extra: int) -> None:
+        super().__init__(message)
+        self.extra = extra
+
+
+class Request(IOError):
+    """As `requests` has them: keywords that the builtin does not know."""
+
+    def __init__(self, *args: object, **named: object) -> None:
+        self.response = named.pop("response", None)
+        super().__init__(*args, **named)
+
+
+class Validation(ValueError):
+    """As pydantic has them: no positional arguments, and none of them in `args`."""
+
+    def __new__(cls, *args: object, **named: object) -> Validation:
+        if not named:
+            raise TypeError("no constructor defined")
+        return super().__new__(cls)
+
+    def __init__(self, *, title: str, errors: list[str]) -> None:
+        self.title, self.found = title, errors
+
+    def __str__(self) -> str:
+        return f"{len(self.found)} errors for {self.title}"
+
+
+class Described(KeyError):
+    def __init__(self, key: str, table: str) -> None:
+        super().__init__(key)
+        self.table = table
+
+    def __str__(self) -> str:
+        return f"no {self.args[0]} in {self.table}"
+
+
+@dataclass
+class Fields(Exception):
+    code: int
+    text: str = "x"
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    code: int
+
+
+def noted(exception: Exception) -> Exception:
+    exception.add_note("while painting")
+    return exception
+
+
+FAMILIAR = [
+    ConnectionError("x"),
+    ConnectionRefusedError(111, "refused"),
+    FileNotFoundError(2, "No such file", "/a/b"),
+    OSError(28, "no space", "a", None, "b"),
+    OSError("only text"),
+    OSError(5, None),
+    TimeoutError("too late"),
+    BlockingIOError(11, "again", 7),
+    socket.gaierror(-2, "Name or service not known"),
+    urllib.error.URLError("unreachable"),
+    urllib.error.HTTPError("http://x", 404, "Not Found", {}, None),  # type: ignore[arg-type]
+    Extended("m", 3),
+    Request("404 client error", response={"status": 404}),
+    Validation(title="Model", errors=["a", "b"]),
+    Described("colour", "paints"),
+    Fields(3, "t"),
+    Frozen(3),
+    KeyError("k"),
+    UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"),
+    UnicodeEncodeError("ascii", "\xff", 0, 1, "bad"),
+    json.JSONDecodeError("bad", "doc", 2),
+    subprocess.CalledProcessError(3, ["a", "b"], b"out", b"err"),
+    subprocess.TimeoutExpired("cmd", 3.5),
+    ImportError("no", name="n", path="p"),
+    SyntaxError("bad", ("f", 1, 2, "text")),
+    noted(ValueError("v")),
+    ExceptionGroup("g", [ValueError(1), ExceptionGroup("h", [ConnectionError("x")])]),
+]
+
+
+@pytest.mark.parametrize("exception", FAMILIAR, ids=lambda each: repr(each)[:40])
+def test_exceptions_with_constructors_of_their_own_say_the_same_on_the_other_side(exception: Exception) -> None:
+    error = to_exception(from_exception(exceptions.task_error(exception, function_name="f")))
+    assert isinstance(error, type(exception)) and isinstance(error, TaskError)
+    for found in (error.cause, to_exception(from_exception(exception))):
+        assert type(found) is type(exception) and str(found) == str(exception) and repr(found) == repr(exception)
+        assert getattr(found, "__notes__", None) == getattr(exception, "__notes__", None)
+    assert str(error).startswith(f"{exception}\n"), "the first line is what the exception says"
+    names = ("errno", "strerror", "filename", "filename2", "characters_written", "code", "reason", "url", "start", "reason")
+    for name in (*names, "returncode", "cmd", "stdout", "lineno", "pos", "name", "path", "title", "table", "extra", "response"):
+        if hasattr(exception, name):
+            assert getattr(error, name) == getattr(exception, name), name
+
+
+def test_slots_of_a_class_that_has_attributes_elsewhere_arrive() -> None:
+    error = WithSlots("there")
+    error.place = 3
+    sent = pickle.loads(from_exception(error))
+    # As a worker sends it, whose copy of the class has no slots.
+    kind, args, members, attributes = pickle.loads(sent[0][1])
+    moved = cloudpickle.dumps((kind, args, {}, attributes | members))
+    back = to_exception(pickle.dumps([(sent[0][0], moved, *sent[0][2:])]))
+    assert isinstance(back, WithSlots) and back.place == error.place
 
 
 def test_slots_arrive() -> None:

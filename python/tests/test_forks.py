@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,77 @@ def test_tasks_may_fork(runtime: Context) -> None:
 
     assert bireme.get(fork.remote()) == 5
     assert bireme.get(pool.remote()) == [1, 2]
+
+
+def _exit_code_of_child(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize("runtime", [{"num_cpus": 1}], indirect=True)
+def test_a_fork_that_comes_to_the_end_of_its_task_ends_there(runtime: Context, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    @bireme.remote
+    def task(how: str) -> Any:
+        pid = os.fork()
+        if pid == 0:
+            with open(log, "a") as file:
+                file.write(f"{how}\n")
+            if how == "raise":
+                raise ValueError("the child failed")
+            if how == "exit":
+                sys.exit(7)
+            return "the child's"
+        return _exit_code_of_child(pid)
+
+    @bireme.remote
+    def items() -> Any:
+        pid = os.fork()
+        yield "first"
+        yield _exit_code_of_child(pid) if pid else "the child's"
+
+    @bireme.remote
+    class Plain:
+        def __init__(self) -> None:
+            pid = os.fork()
+            self.code = _exit_code_of_child(pid) if pid else None
+
+        def codes(self, raises: bool) -> Any:
+            pid = os.fork()
+            if pid == 0:
+                if raises:
+                    raise ValueError("the child failed")
+                return "the child's"
+            return self.code, _exit_code_of_child(pid)
+
+    @bireme.remote
+    class Async:
+        async def code(self, raises: bool) -> Any:
+            pid = os.fork()
+            if pid == 0:
+                if raises:
+                    raise ValueError("the child failed")
+                return "the child's"
+            return _exit_code_of_child(pid)
+
+        async def items(self) -> Any:
+            pid = os.fork()
+            yield "first"
+            yield _exit_code_of_child(pid) if pid else "the child's"
+
+    expected = {"return": 0, "raise": 1, "exit": 7}
+    for how, code in expected.items():
+        assert bireme.get(task.remote(how)) == code
+        # The same worker, and no other process that takes its tasks.
+        assert bireme.get([add.remote(n, 1) for n in range(50)]) == list(range(1, 51))
+    assert log.read_text().split() == list(expected)
+    assert [bireme.get(item) for item in items.remote()] == ["first", 0]
+    plain = Plain.remote()
+    assert bireme.get([plain.codes.remote(False), plain.codes.remote(True)]) == [(0, 0), (0, 1)]
+    bireme.kill(plain)
+    other = Async.remote()
+    assert bireme.get([other.code.remote(False), other.code.remote(True)]) == [0, 1]
+    assert [bireme.get(item) for item in other.items.remote()] == ["first", 0]
 
 
 def test_threads_of_the_runtime_block_signals(runtime: Context) -> None:

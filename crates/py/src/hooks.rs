@@ -73,6 +73,8 @@ pub static SUBMIT_TO_LOOP: Hook = Hook::new("bireme._loop", "submit");
 pub static ACTOR_EXIT: Hook = Hook::new("bireme._worker", "ActorExit");
 /// `before_exit(actor)`: what an actor may still do.
 pub static BEFORE_EXIT: Hook = Hook::new("bireme._worker", "before_exit");
+/// `end_fork(exception)`: ends a copy of a worker that came to the end of the task which made it.
+pub static END_FORK: Hook = Hook::new("bireme._worker", "end_fork");
 /// Passes on unfinished lines of output.
 pub static FLUSH: Hook = Hook::new("bireme._logs", "flush");
 /// The exception of a cancelled coroutine.

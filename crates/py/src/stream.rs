@@ -53,6 +53,9 @@ pub fn yield_all(invocation: &mut Invocation<'_>, items: &Bound<'_, PyAny>) -> P
     let py = items.py();
     for item in items.try_iter()? {
         let encoded = worker::encode_result(&item?)?;
+        if bireme_runtime::is_forked() {
+            worker::end_fork(py, None);
+        }
         let yielder = &mut *invocation;
         let sent = gil::detach_here(py, move || yielder.yield_item(encoded));
         if let Err(failure) = sent {

@@ -57,6 +57,9 @@ impl Interpreter for Python3 {
                 true => Err(PyKeyboardInterrupt::new_err("the task was cancelled")),
                 false => run_with_gpus(py, invocation),
             };
+            if bireme_runtime::is_forked() {
+                end_fork(py, ran.err());
+            }
             drop(place);
             if UNFLUSHED.swap(false, Ordering::AcqRel)
                 && let Err(error) = hooks::FLUSH.get(py).and_then(|flush| flush.call0())
@@ -80,6 +83,19 @@ impl Interpreter for Python3 {
     fn before_exit(&self) {
         gil::attach(before_exit);
     }
+}
+
+/// Ends this process, a copy that the user's code made of the worker and that has come to the end of that code. It is no worker
+/// and may touch nothing of one: locks may be held by threads that it does not have.
+pub fn end_fork(py: Python<'_>, raised: Option<PyErr>) -> ! {
+    let raised = raised.map(|error| error.into_value(py));
+    // It ends there, unless that fails.
+    let failed = hooks::END_FORK.get(py).and_then(|end| end.call1((raised,)));
+    if let Err(error) = failed {
+        error.print(py);
+    }
+    // Not `exit`, which would run what belongs to the worker.
+    std::process::abort()
 }
 
 /// Runs what the user's code wants to do at the end, and prints what goes wrong.
