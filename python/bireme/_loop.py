@@ -13,7 +13,7 @@ import inspect
 import os
 import threading
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
 from . import _futures, _native
@@ -56,6 +56,15 @@ def run_here(coroutine: Any) -> Any:
     """Runs a coroutine on the loop and waits for it, from another thread."""
     assert _loop is not None
     return asyncio.run_coroutine_threadsafe(coroutine, _loop).result()
+
+
+def finish(awaitable: Awaitable[Any]) -> Any:
+    """Waits for what a plain function has begun: on the loop, or on one for this alone when there is none."""
+
+    async def wait() -> Any:
+        return await awaitable
+
+    return asyncio.run(wait()) if _loop is None else run_here(wait())
 
 
 def submit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import inspect
 import os
 import pickle
 import signal
@@ -173,8 +174,12 @@ def before_exit(actor: Any) -> None:
         hook = getattr(actor, name, None)
         if hook is not None:
             try:
-                hook()
-            except Exception:  # noqa: BLE001 - the process ends in any case
+                result = hook()
+                if inspect.isawaitable(result):
+                    from . import _loop
+
+                    _loop.finish(result)
+            except BaseException:  # noqa: BLE001 - the process ends in any case
                 traceback.print_exc()
     # A second run finds none: the handlers are forgotten as they run.
     atexit._run_exitfuncs()

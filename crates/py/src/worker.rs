@@ -261,7 +261,10 @@ pub fn encode_result(value: &Bound<'_, PyAny>) -> PyResult<Encoded> {
 /// The actor ends in good order.
 fn leave(py: Python<'_>, id: ActorId) -> Failure {
     LEFT.store(true, Ordering::Release);
-    before_exit(py);
+    if !ON_LOOP.load(Ordering::Acquire) {
+        // On the loop it could not wait for what the loop has to do: it runs when the process is told to end.
+        before_exit(py);
+    }
     if let Ok(runtime) = Runtime::current() {
         // Should it fail, the runtime is over and this process with it.
         let _ = runtime.kill_actor(id, false);
