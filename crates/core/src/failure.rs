@@ -43,6 +43,15 @@ pub enum DeathCause {
     Ended(String),
     /// It wrote something to a ring that no sound process writes.
     Corrupt(String),
+    /// An actor's: a call was lost on its way to it, so that those behind it must not run.
+    CallLost {
+        /// Whose.
+        caller: ProcessId,
+        /// The first that is missing, counted by its caller.
+        expected: u64,
+        /// The one that came in its place.
+        came: u64,
+    },
     /// It could not be started.
     NotStarted(String),
     /// It went with its node.
@@ -72,6 +81,11 @@ impl fmt::Display for DeathCause {
             }
             DeathCause::Ended(why) => write!(f, "ended by its node: {why}"),
             DeathCause::Corrupt(why) => write!(f, "dropped because its messages were corrupt: {why}"),
+            DeathCause::CallLost { caller, expected, came } => write!(
+                f,
+                "ended because message {expected} of {caller} with a call never came and message {came} did; \
+                 this is a bug of bireme, please report it"
+            ),
             DeathCause::NotStarted(why) => write!(f, "could not be started: {why}"),
             DeathCause::NodeDied(why) => write!(f, "went with its node: {why}"),
             DeathCause::Moved(node) => write!(f, "left {node}, which is being drained, for another node"),

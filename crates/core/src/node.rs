@@ -88,7 +88,7 @@ use self::pressure::{Pressure, Sample};
 use self::queue::Queue;
 use self::reduces::{Asked, Reduces};
 use crate::controller::{FromController, ToController};
-use crate::failure::Death;
+use crate::failure::{Death, DeathCause};
 use crate::flow::{StageId, StageSpec};
 use crate::id::{FunctionKey, JobId, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::ledger::Ledger;
@@ -561,6 +561,9 @@ impl Node {
             ToNode::Hello => {}
             ToNode::Goodbye => self.is_leaving(process, now),
             ToNode::Spent => self.worker_spent(process, now, effects),
+            ToNode::CallLost { caller, expected, came } => {
+                self.kill(process, DeathCause::CallLost { caller, expected, came }, effects);
+            }
             ToNode::WantLeases { pool, shape, count, depth } => {
                 self.want_leases(process, Wish { pool, shape, count, depth }, now, effects);
             }

@@ -364,6 +364,8 @@ struct ActorEntry {
     /// Calls whose fate is being asked about; nothing is sent before all are answered.
     asking: u32,
     next_sequence: u64,
+    /// The process that calls were sent to last, and how many.
+    numbered: (Option<ProcessId>, u64),
     /// The constructor, when this process owns the actor.
     creation: Option<Arc<TaskSpec>>,
     /// What is inside the constructor's arguments, in the names under which it travels.
@@ -629,6 +631,7 @@ impl Owner {
                 self.cancel(object, Cancel { force, recursive }, now, effects);
             }
             Peer::Run { .. }
+            | Peer::Call { .. }
             | Peer::RunAfter { .. }
             | Peer::TakeBack { .. }
             | Peer::Cancel { .. }

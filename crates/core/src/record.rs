@@ -101,7 +101,9 @@ impl Record {
     /// Whether a message says all that this record does, so that it need not be written for itself.
     pub fn is_said_by(&self, message: &Peer) -> bool {
         match (self, message) {
-            (Record::Submitted { spec, .. }, Peer::Run { spec: sent, .. }) => Arc::ptr_eq(spec, sent),
+            (Record::Submitted { spec, .. }, Peer::Run { spec: sent, .. } | Peer::Call { spec: sent, .. }) => {
+                Arc::ptr_eq(spec, sent)
+            }
             (Record::Finished { task, attempt, .. }, Peer::Reply { task: of, attempt: number, .. }) => {
                 (task, attempt) == (of, number)
             }
@@ -120,7 +122,7 @@ impl Record {
     /// The record that a message is besides.
     pub fn said_by(message: Peer, at: Tick) -> Result<Self, Malformed> {
         match message {
-            Peer::Run { spec, .. } => Ok(Record::Submitted { at, spec }),
+            Peer::Run { spec, .. } | Peer::Call { spec, .. } => Ok(Record::Submitted { at, spec }),
             Peer::Reply { task, attempt, values, .. } => Ok(Record::Finished { at, task, attempt, values }),
             _ => Err(Malformed::Unknown("record")),
         }

@@ -21,6 +21,7 @@ impl Peer {
     pub fn hearer(&self) -> Hearer {
         match self {
             Peer::Run { .. }
+            | Peer::Call { .. }
             | Peer::RunAfter { .. }
             | Peer::TakeBack { .. }
             | Peer::Cancel { .. }

@@ -181,6 +181,10 @@ pub struct Worker {
     seats: IdMap<LeaseId, Seat>,
     hosted: Option<Hosted>,
     last_sequence: BTreeMap<ProcessId, u64>,
+    /// The number of the last call that came from each caller.
+    last_number: BTreeMap<ProcessId, u64>,
+    /// A call never came: nothing that came after it may run here.
+    missed_call: bool,
     departed: Departed,
     retiring: bool,
     /// It is an actor that goes to another node: no call begins here any more.
@@ -265,6 +269,9 @@ impl Worker {
             Peer::Run { lease, spec, resolved } => {
                 self.run(lease, Queued { from: peer, spec, resolved, ahead: Vec::new() }, now, effects);
             }
+            Peer::Call { number, spec, resolved } => {
+                self.call(number, Queued { from: peer, spec, resolved, ahead: Vec::new() }, now, effects);
+            }
             Peer::RunAfter { lease, spec, resolved, ahead } => {
                 self.run(lease, Queued { from: peer, spec, resolved, ahead }, now, effects);
             }
@@ -273,6 +280,29 @@ impl Worker {
             Peer::Taken { task, items } => self.taken(task, items, effects),
             _ => {}
         }
+    }
+
+    /// A call came. The one before it is here; else it was lost on its way, and what this actor is asked to do is not what
+    /// its caller said: the process ends, and its callers hear why.
+    fn call(&mut self, number: u64, queued: Queued, now: Tick, effects: &mut Vec<Effect>) {
+        if self.missed_call {
+            return;
+        }
+        let caller = queued.from;
+        if !self.departed.contains(caller) {
+            let last = self.last_number.get(&caller).copied().unwrap_or(0);
+            if number > last + 1 {
+                self.missed_call = true;
+                effects.push(Effect::Node(ToNode::CallLost { caller, expected: last + 1, came: number }));
+                return;
+            }
+            self.last_number.insert(caller, number.max(last));
+            if number <= last {
+                drop_seen(&queued, effects);
+                return;
+            }
+        }
+        self.run(ACTOR_SEAT, queued, now, effects);
     }
 
     fn run(&mut self, lease: LeaseId, queued: Queued, now: Tick, effects: &mut Vec<Effect>) {
@@ -287,9 +317,7 @@ impl Worker {
             accept(queued.from, references(&queued.spec, &queued.resolved), effects);
             give_back(queued.from, lease, vec![queued], blocked, effects);
         } else if self.is_duplicate(&queued.spec) {
-            // Seen before: the first delivery answers.
-            accept(queued.from, references(&queued.spec, &queued.resolved), effects);
-            dismiss(references(&queued.spec, &queued.resolved), effects);
+            drop_seen(&queued, effects);
         } else {
             self.arrive(lease, queued, now, effects);
         }
@@ -469,6 +497,7 @@ impl Worker {
     /// Unstarted tasks of dead processes are dropped; running ones end for the ledger's sake.
     fn callers_died(&mut self, is_dead: impl Fn(ProcessId) -> bool, effects: &mut Vec<Effect>) {
         self.last_sequence.retain(|caller, _| !is_dead(*caller));
+        self.last_number.retain(|caller, _| !is_dead(*caller));
         self.stop_yielding(|_, to| is_dead(to), effects);
         for lease in self.seats.sorted_keys() {
             let Some(seat) = self.seats.get_mut(&lease) else { continue };
@@ -503,6 +532,12 @@ impl Worker {
 fn references(spec: &TaskSpec, resolved: &[Value]) -> Vec<RefSpec> {
     let inside = resolved.iter().flat_map(|value| value.nested.iter().copied());
     spec.nested.iter().copied().chain(inside).collect()
+}
+
+/// A call that was delivered before: the first delivery answers.
+fn drop_seen(queued: &Queued, effects: &mut Vec<Effect>) {
+    accept(queued.from, references(&queued.spec, &queued.resolved), effects);
+    dismiss(references(&queued.spec, &queued.resolved), effects);
 }
 
 fn accept(from: ProcessId, refs: Vec<RefSpec>, effects: &mut Vec<Effect>) {

@@ -38,7 +38,9 @@ proptest! {
             values.iter().filter_map(bytes).collect()
         };
         let values = match &message {
-            Peer::Run { spec, resolved, .. } | Peer::RunAfter { spec, resolved, .. } => {
+            Peer::Run { spec, resolved, .. }
+            | Peer::Call { spec, resolved, .. }
+            | Peer::RunAfter { spec, resolved, .. } => {
                 [vec![spec.payload.to_vec()], inline(resolved)].concat()
             }
             Peer::Reply { values, .. } => inline(values),

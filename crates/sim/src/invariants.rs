@@ -24,6 +24,7 @@ use bireme_core::failure::Failure;
 use bireme_core::flow::Op;
 use bireme_core::id::{ActorId, JobId, NodeId, ObjectId, ProcessId, TaskId};
 use bireme_core::ledger::Snapshot;
+use bireme_core::message::ToNode;
 use bireme_core::reduce::Order;
 use bireme_core::resources::Amount;
 use bireme_core::spec::TaskSpec;
@@ -285,6 +286,12 @@ impl Watch {
     /// A process cannot read an object that it holds.
     pub fn unreadable(&mut self, reference: RefSpec, at: Location, reason: &str, process: ProcessId) {
         self.note(self.bytes.unreadable(self.calm, (reference, at), reason, process));
+    }
+
+    /// A process finds that a call never came to it.
+    pub fn call_lost(&mut self, process: ProcessId, request: &ToNode) {
+        let text = format!("{process} misses a call: {request:?}");
+        self.note(Err(Violation { invariant: "no call is lost", text, concerns: vec![] }));
     }
 
     /// A node is gone with all that it had.

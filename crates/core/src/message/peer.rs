@@ -16,7 +16,7 @@ use crate::value::{LONG_BYTES, Value};
 /// A process to another process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Peer {
-    /// Run this under the lease (or as a call of the actor that you host, lease 0).
+    /// Run this under the lease.
     Run {
         /// The lease.
         lease: LeaseId,
@@ -25,7 +25,16 @@ pub enum Peer {
         /// Values of its dependencies, in order.
         resolved: Vec<Value>,
     },
-    /// The same for a task that needs results of tasks ahead of it under this lease: the owner need not wait for them.
+    /// Run this call of the actor that you host.
+    Call {
+        /// Counts what I have sent to you as calls, from 1: you have the one before.
+        number: u64,
+        /// The call.
+        spec: Arc<TaskSpec>,
+        /// Values of its dependencies, in order.
+        resolved: Vec<Value>,
+    },
+    /// The same as `Run` for a task that needs results of tasks ahead of it under this lease: the owner need not wait for them.
     RunAfter {
         /// The lease.
         lease: LeaseId,
@@ -146,11 +155,12 @@ pub(super) const REPLY: u8 = 2;
 pub(super) const RUN_AFTER: u8 = 3;
 pub(super) const ITEM: u8 = 4;
 pub(super) const COLLECTIVE: u8 = 5;
+pub(super) const CALL: u8 = 6;
 
 /// What a message is about, as its first byte tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerKind {
-    /// [`Peer::Run`] or [`Peer::RunAfter`]: lease (8 bytes), then the spec, which begins with the task.
+    /// [`Peer::Run`], [`Peer::RunAfter`] or [`Peer::Call`]: lease or number (8 bytes), then the spec, which begins with the task.
     Run,
     /// [`Peer::Reply`]: begins with the task.
     Reply,
@@ -166,7 +176,7 @@ impl Peer {
     /// What an encoded message is about, without decoding it.
     pub fn kind(bytes: &[u8]) -> Option<PeerKind> {
         match *bytes.first()? {
-            RUN | RUN_AFTER => Some(PeerKind::Run),
+            RUN | RUN_AFTER | CALL => Some(PeerKind::Run),
             REPLY => Some(PeerKind::Reply),
             ITEM => Some(PeerKind::Item),
             COLLECTIVE => Some(PeerKind::Collective),
@@ -178,7 +188,9 @@ impl Peer {
     /// Whether there is much in it: it is worth a look at how long it will be to write it only once.
     pub fn is_long(&self) -> bool {
         match self {
-            Peer::Run { spec, resolved, .. } | Peer::RunAfter { spec, resolved, .. } => {
+            Peer::Run { spec, resolved, .. }
+            | Peer::Call { spec, resolved, .. }
+            | Peer::RunAfter { spec, resolved, .. } => {
                 spec.payload.len() >= LONG_BYTES || resolved.iter().any(Value::is_long)
             }
             Peer::Reply { values, .. } => values.iter().any(Value::is_long),
@@ -194,6 +206,12 @@ impl Peer {
             Peer::Run { lease, spec, resolved } => {
                 out.u8(RUN);
                 out.u64(lease.0);
+                spec.encode(out);
+                encode_values(resolved, out);
+            }
+            Peer::Call { number, spec, resolved } => {
+                out.u8(CALL);
+                out.u64(*number);
                 spec.encode(out);
                 encode_values(resolved, out);
             }
@@ -250,6 +268,11 @@ impl Peer {
         let message = match from.u8()? {
             RUN => Peer::Run {
                 lease: LeaseId(from.u64()?),
+                spec: Arc::new(TaskSpec::decode_with(&mut from, interned)?),
+                resolved: decode_values(&mut from)?,
+            },
+            CALL => Peer::Call {
+                number: from.u64()?,
                 spec: Arc::new(TaskSpec::decode_with(&mut from, interned)?),
                 resolved: decode_values(&mut from)?,
             },

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::peer::{COLLECTIVE, ITEM, REPLY, RUN, RUN_AFTER};
+use super::peer::{CALL, COLLECTIVE, ITEM, REPLY, RUN, RUN_AFTER};
 use crate::codec::{Malformed, Reader};
 use crate::spec::TaskSpec;
 use crate::value::Value;
@@ -36,7 +36,7 @@ impl Longest {
 
 fn skim(from: &mut Reader<'_>, longest: &mut Longest) -> Result<(), Malformed> {
     match from.u8()? {
-        RUN | RUN_AFTER => {
+        RUN | RUN_AFTER | CALL => {
             from.u64()?;
             let payload = TaskSpec::skim(from)?;
             longest.see(payload, from);

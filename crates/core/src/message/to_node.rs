@@ -259,6 +259,15 @@ pub enum ToNode {
     },
     /// A function has run here as often as it may: give me no more tasks, and end me when I have and own nothing.
     Spent,
+    /// A call of the actor that I host never came, though a later one did: end me, and say why.
+    CallLost {
+        /// Whose.
+        caller: ProcessId,
+        /// The number of the first that is missing.
+        expected: u64,
+        /// The number of the one that came.
+        came: u64,
+    },
     /// The process ends in good order: nothing runs any more, and the user's code is having its last say.
     Goodbye,
     /// Which nodes are there, and what have they?

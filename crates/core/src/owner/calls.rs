@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{ActorEntry, ActorPlace, Effect, Owner};
 use crate::failure::{Death, DeathCause, Failure};
-use crate::id::{ActorId, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
+use crate::id::{ActorId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::message::ToNode;
 use crate::record::Record;
 use crate::spec::{TaskKind, TaskSpec};
@@ -12,9 +12,6 @@ use crate::time::Tick;
 use crate::value::Value;
 
 use super::tasks::TaskState;
-
-/// The lease number of calls: an actor's process belongs to its actor.
-pub(super) const NO_LEASE: LeaseId = LeaseId(0);
 
 /// Calls that one caller has with one actor at a time; later ones wait with the caller, in order. An actor that runs
 /// more than these at once gets as many as it runs.
@@ -63,6 +60,7 @@ impl Owner {
             sent_max: CALLS_IN_FLIGHT_MAX,
             asking: 0,
             next_sequence: 0,
+            numbered: (None, 0),
             creation: None,
             references: Vec::new(),
             lent_to: None,
@@ -199,8 +197,9 @@ impl Owner {
                 }
                 if let Some(entry) = self.actors.get_mut(&actor) {
                     entry.sent.push_back(task);
+                    let number = entry.next_number(process);
+                    self.send_call(task, number, process, effects);
                 }
-                self.send_task(task, NO_LEASE, process, effects);
             } else {
                 return;
             }
@@ -386,6 +385,16 @@ impl Owner {
             self.release_arguments(&spec, effects);
             effects.push(Effect::Node(ToNode::ReleaseActor { actor }));
         }
+    }
+}
+
+impl ActorEntry {
+    /// The number of the next message with a call to this process: it tells if one before is missing.
+    fn next_number(&mut self, process: ProcessId) -> u64 {
+        let (to, sent) = self.numbered;
+        let number = if to == Some(process) { sent + 1 } else { 1 };
+        self.numbered = (Some(process), number);
+        number
     }
 }
 

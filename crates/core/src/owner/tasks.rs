@@ -203,12 +203,29 @@ impl Owner {
 
     /// Hands a task to a process: lends the references and sends.
     pub(super) fn send_task(&mut self, task: TaskId, lease: LeaseId, to: ProcessId, effects: &mut Vec<Effect>) {
+        if let Some((spec, resolved)) = self.prepare_task(task, to, effects) {
+            effects.push(Effect::Send { to, message: Peer::Run { lease, spec, resolved } });
+        }
+    }
+
+    /// The same for a call, which is the so many-th that this process has for that one.
+    pub(super) fn send_call(&mut self, task: TaskId, number: u64, to: ProcessId, effects: &mut Vec<Effect>) {
+        if let Some((spec, resolved)) = self.prepare_task(task, to, effects) {
+            effects.push(Effect::Send { to, message: Peer::Call { number, spec, resolved } });
+        }
+    }
+
+    fn prepare_task(
+        &mut self,
+        task: TaskId,
+        to: ProcessId,
+        effects: &mut Vec<Effect>,
+    ) -> Option<(Arc<TaskSpec>, Vec<Value>)> {
         self.choose_lane(task, to);
-        let Some(entry) = self.tasks.get(&task) else { return };
-        let mut spec = Arc::clone(&entry.spec);
+        let mut spec = Arc::clone(&self.tasks.get(&task)?.spec);
         let mut resolved = self.resolved_arguments(&spec);
         self.lend_arguments(&mut spec, &mut resolved, to, effects);
-        effects.push(Effect::Send { to, message: Peer::Run { lease, spec, resolved } });
+        Some((spec, resolved))
     }
 
     pub(super) fn replied(

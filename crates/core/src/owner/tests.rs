@@ -178,6 +178,10 @@ fn run(lease: LeaseId, to: ProcessId, spec: &TaskSpec, resolved: Vec<Value>) -> 
     Effect::Send { to, message: Peer::Run { lease, spec: Arc::new(spec.clone()), resolved } }
 }
 
+fn called(number: u64, to: ProcessId, spec: &TaskSpec, resolved: Vec<Value>) -> Effect {
+    Effect::Send { to, message: Peer::Call { number, spec: Arc::new(spec.clone()), resolved } }
+}
+
 fn say(to: ProcessId, message: Peer) -> Effect {
     Effect::Send { to, message }
 }

@@ -21,12 +21,14 @@ struct Bench {
     worker: Worker,
     now: Tick,
     made: u64,
+    /// How many calls each caller has sent.
+    called: BTreeMap<ProcessId, u64>,
 }
 
 impl Bench {
     /// A worker with a seat for `OWNER`.
     fn leased() -> Self {
-        let mut bench = Self { worker: Worker::default(), now: Tick(50), made: 0 };
+        let mut bench = Self { worker: Worker::default(), now: Tick(50), made: 0, called: BTreeMap::new() };
         assert_eq!(bench.node(FromNode::LeaseOpened { lease: LEASE, owner: OWNER, gpus: vec![] }), []);
         bench
     }
@@ -48,7 +50,7 @@ impl Bench {
 
     /// A worker in which the constructor of an actor runs.
     fn constructing(concurrency_max: u32) -> (Self, Arc<TaskSpec>) {
-        let mut bench = Self { worker: Worker::default(), now: Tick(50), made: 0 };
+        let mut bench = Self { worker: Worker::default(), now: Tick(50), made: 0, called: BTreeMap::new() };
         let spec = bench.spec(TaskKind::Create(ActorOptions { concurrency_max, ..ActorOptions::default() }));
         let (resolved, gpus) = (vec![], vec![]);
         let construct =
@@ -68,7 +70,18 @@ impl Bench {
     }
 
     fn run(&mut self, from: ProcessId, lease: LeaseId, spec: &Arc<TaskSpec>) -> Vec<Effect> {
+        if lease == ACTOR_SEAT {
+            let number = self.called.entry(from).or_insert(0);
+            *number += 1;
+            let number = *number;
+            return self.call_numbered(from, number, spec);
+        }
         let message = Peer::Run { lease, spec: Arc::clone(spec), resolved: vec![] };
+        self.step(Event::FromPeer { peer: from, message })
+    }
+
+    fn call_numbered(&mut self, from: ProcessId, number: u64, spec: &Arc<TaskSpec>) -> Vec<Effect> {
+        let message = Peer::Call { number, spec: Arc::clone(spec), resolved: vec![] };
         self.step(Event::FromPeer { peer: from, message })
     }
 
@@ -319,6 +332,43 @@ fn calls_of_many_callers_run_one_by_one_in_the_order_of_arrival() {
     assert_eq!(effects[1], reply(OWNER, &first, value(1)));
     let effects = bench.finish(ACTOR_SEAT, &second, value(2));
     assert_eq!(effects[1], reply(OTHER, &second, value(2)));
+}
+
+#[test]
+fn a_message_with_a_call_that_comes_twice_runs_once() {
+    let (mut bench, actor) = Bench::hosting();
+    let calls = [0, 1].map(|sequence| bench.call(actor, OWNER, sequence));
+    bench.call_numbered(OWNER, 1, &calls[0]);
+    bench.call_numbered(OWNER, 2, &calls[1]);
+    // Also one that was tried again, whose sequence tells nothing.
+    let mut again = calls[0].clone();
+    Arc::make_mut(&mut again).attempt = 1;
+    for number in [1, 2] {
+        assert_eq!(bench.call_numbered(OWNER, number, &again), []);
+    }
+    assert_eq!(bench.finish(ACTOR_SEAT, &calls[0], value(1)).len(), 4, "the second one starts");
+    assert_eq!(bench.finish(ACTOR_SEAT, &calls[1], value(1)).len(), 2, "and nothing behind it");
+}
+
+#[test]
+fn a_call_that_never_came_ends_the_process_and_nothing_behind_it_runs() {
+    let (mut bench, actor) = Bench::hosting();
+    let calls = [0, 1, 2, 3].map(|sequence| bench.call(actor, OWNER, sequence));
+    assert_eq!(bench.call_numbered(OWNER, 1, &calls[0]).len(), 2);
+    let lost = Effect::Node(ToNode::CallLost { caller: OWNER, expected: 2, came: 3 });
+    assert_eq!(bench.call_numbered(OWNER, 3, &calls[2]), [lost]);
+    assert_eq!(bench.call_numbered(OWNER, 2, &calls[1]), [], "out of order is lost too");
+    let other = bench.call(actor, OTHER, 0);
+    assert_eq!(bench.call_numbered(OTHER, 1, &other), []);
+    assert_eq!(bench.finish(ACTOR_SEAT, &calls[0], value(1)).len(), 2, "no other call starts");
+}
+
+#[test]
+fn the_first_call_of_a_caller_is_missed_like_any_other() {
+    let (mut bench, actor) = Bench::hosting();
+    let call = bench.call(actor, OTHER, 0);
+    let lost = Effect::Node(ToNode::CallLost { caller: OTHER, expected: 1, came: 2 });
+    assert_eq!(bench.call_numbered(OTHER, 2, &call), [lost]);
 }
 
 #[test]

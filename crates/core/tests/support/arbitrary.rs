@@ -253,7 +253,8 @@ impl Draw {
 
     pub fn peer(&mut self) -> Peer {
         let (lease, task, object) = (LeaseId(self.number()), self.task_id(), self.object());
-        match self.below(16) {
+        match self.below(17) {
+            16 => Peer::Call { number: lease.0, spec: Arc::new(self.spec()), resolved: self.list(3, Self::value) },
             15 => Peer::Collective(Box::new(self.packet())),
             14 => Peer::Closing { lease },
             13 => Peer::Item { task, attempt: self.small(), index: self.small(), value: self.value() },

@@ -231,9 +231,10 @@ impl Cluster {
     /// Reads a ring to its end, or to the first message for a node that is stalled; all of it when its writer is gone.
     fn drain_ring(&mut self, process: ProcessId, is_last: bool) {
         let node = ProcessId::of_node(process.node);
+        let may_hold = !is_last && self.planted != Some(Planted::StalledDropped);
         while let Some(frame) = self.network.peek(node, process) {
             let item = NodeBound::decode(frame);
-            if let (Ok(NodeBound::Relay { to, .. }), false) = (&item, is_last)
+            if let (Ok(NodeBound::Relay { to, .. }), true) = (&item, may_hold)
                 && let Some(host) = self.hosts.get_mut(&process.node)
                 && host.throttle.relay(process, to.node, host.links.get(&to.node).map_or(0, Link::queued_bytes))
                     == Verdict::Hold

@@ -254,6 +254,9 @@ impl Cluster {
 
     pub(super) fn tell_node(&mut self, process: ProcessId, request: &ToNode) {
         self.note(|| format!("{process} -> node: {request:?}"));
+        if let ToNode::CallLost { .. } = request {
+            self.watch.call_lost(process, request);
+        }
         let mut frame = Vec::new();
         NodeBound::encode_request(request, &mut frame);
         self.write(process, ProcessId::of_node(process.node), frame);
@@ -275,6 +278,7 @@ impl Cluster {
         match message {
             Peer::Lent { .. } => entry.lending = true,
             Peer::Run { .. }
+            | Peer::Call { .. }
             | Peer::RunAfter { .. }
             | Peer::Reply { .. }
             | Peer::Item { .. }

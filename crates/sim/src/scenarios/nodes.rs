@@ -109,7 +109,7 @@ fn a_node_that_drops_or_forgets_what_waits_for_a_stalled_one_is_caught() {
         let faults = Faults { end_us: 30_000, nodes, ..Faults::none() };
         run_program(seed, &spread(seed % 40), &faults, Some(planted)).failure.is_some()
     };
-    assert!((0..20).any(|seed| failed(seed, 2_000, Planted::StalledDropped)), "the lost messages show");
+    assert!((0..40).any(|seed| failed(seed, 1_000, Planted::StalledDropped)), "the lost messages show");
     assert!((0..120).any(|seed| failed(seed, 1, Planted::HeldRingForgotten)), "the forgotten records show");
 }
 

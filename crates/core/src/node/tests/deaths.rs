@@ -107,6 +107,17 @@ fn a_forced_cancel_names_its_task_and_a_corrupt_peer_its_reason() {
 }
 
 #[test]
+fn a_worker_that_missed_a_call_is_ended_and_its_death_says_which() {
+    let mut f = Fixture::new(1);
+    f.leased(DRIVER, 1, cpus(1.0));
+    let lost = ToNode::CallLost { caller: DRIVER, expected: 5, came: 7 };
+    assert_eq!(f.ask(W2, lost), [Effect::Kill(W2)]);
+    let cause = DeathCause::CallLost { caller: DRIVER, expected: 5, came: 7 };
+    assert!(cause.to_string().contains("message 5 of driver"), "{cause}");
+    assert_eq!(f.exit(W2)[0], to(DRIVER, died(W2, cause)));
+}
+
+#[test]
 fn a_forced_cancel_of_a_finished_task_kills_nobody() {
     let mut f = Fixture::new(1);
     f.leased(DRIVER, 1, cpus(1.0));

@@ -56,7 +56,7 @@ fn an_adopted_call_that_is_lost_is_called_again_in_our_name() {
         [Effect::Node(ToNode::WatchActor { actor, manager: crate::id::NodeId::ALONE }), bench.submitted(&retried)]
     );
     let effects = bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0, concurrency_max: 1 });
-    assert_eq!(effects, [run(LeaseId(0), W1, &retried, vec![])]);
+    assert_eq!(effects, [called(1, W1, &retried, vec![])]);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn an_adopted_call_gets_a_number_of_its_own_when_it_is_called_again() {
     bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0, concurrency_max: 1 });
     let effects = bench.answer(FIRST_REQUEST, Adoption::New);
     let retried = TaskSpec { kind: TaskKind::Call { actor, caller: ME, sequence: 1 }, ..again(&adopted) };
-    assert_eq!(effects, [bench.submitted(&retried), run(LeaseId(0), W1, &retried, vec![])]);
+    assert_eq!(effects, [bench.submitted(&retried), called(2, W1, &retried, vec![])]);
 }
 
 #[test]

@@ -2,8 +2,6 @@
 
 use super::*;
 
-const NO_LEASE: LeaseId = LeaseId(0);
-
 fn created(bench: &mut Bench) -> (ActorId, TaskSpec) {
     let spec = bench.spec(TaskKind::Create(ActorOptions::default()), &[]);
     bench.submit(&spec);
@@ -50,7 +48,7 @@ fn calls_wait_for_their_actor_and_leave_in_order() {
         assert_eq!(effects, [bench.submitted(call)]);
     }
     let effects = bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0, concurrency_max: 1 });
-    let runs: Vec<Effect> = calls.iter().map(|call| run(NO_LEASE, W1, call, vec![])).collect();
+    let runs: Vec<Effect> = (1..).zip(&calls).map(|(number, call)| called(number, W1, call, vec![])).collect();
     assert_eq!(effects, runs);
     assert_eq!(bench.state(&calls[0]), Some(TaskState::CallSent { process: W1 }));
 }
@@ -65,7 +63,7 @@ fn a_call_that_waits_for_its_argument_holds_the_ones_behind_it() {
     bench.submit(&first);
     assert_eq!(bench.submit(&second), [bench.submitted(&second)]);
     let effects = bench.reply(&argument, value(9));
-    assert_eq!(effects, [run(NO_LEASE, W1, &first, vec![value(9)]), run(NO_LEASE, W1, &second, vec![])]);
+    assert_eq!(effects, [called(1, W1, &first, vec![value(9)]), called(2, W1, &second, vec![])]);
 }
 
 #[test]
@@ -78,7 +76,7 @@ fn cancelling_the_call_that_holds_the_others_lets_them_go() {
     bench.submit(&first);
     bench.submit(&second);
     let effects = bench.step(Event::Cancelled { object: result(&first), force: false, recursive: true });
-    assert_eq!(effects, [cancelled(&first), run(NO_LEASE, W1, &second, vec![])]);
+    assert_eq!(effects, [cancelled(&first), called(1, W1, &second, vec![])]);
 }
 
 #[test]
@@ -91,7 +89,7 @@ fn a_call_with_a_failed_argument_fails_alone() {
     bench.submit(&first);
     bench.submit(&second);
     let effects = bench.reply(&argument, Value::failed(Failure::ShutDown));
-    assert_eq!(effects, [settled(&first, Failure::ShutDown), run(NO_LEASE, W1, &second, vec![])]);
+    assert_eq!(effects, [settled(&first, Failure::ShutDown), called(1, W1, &second, vec![])]);
 }
 
 #[test]
@@ -128,7 +126,7 @@ fn after_a_restart_lost_calls_are_asked_about_and_sent_again_in_order_before_lat
     let effects = bench.answer(FIRST_REQUEST + 2, Adoption::New);
     assert_eq!(effects, [bench.submitted(&third)]);
     let effects = bench.answer(FIRST_REQUEST + 1, Adoption::New);
-    let runs = [&second, &third, &calls[3]].map(|call| run(NO_LEASE, W2, call, vec![]));
+    let runs = [(1, &second), (2, &third), (3, &calls[3])].map(|(number, call)| called(number, W2, call, vec![]));
     assert_eq!(effects[0], bench.submitted(&second));
     assert_eq!(effects[1..], runs);
     assert_eq!(bench.owner.value(&result(&calls[0])), Some(&value(1)));
@@ -145,7 +143,7 @@ fn a_call_that_an_actor_had_not_begun_when_it_moved_goes_to_its_next_life_and_is
     bench.node(FromNode::ActorAt { actor, process: W2, incarnation: 1, concurrency_max: 1 });
     let effects = bench.answer(FIRST_REQUEST, Adoption::New);
     let second = again(&call);
-    assert_eq!(effects, [bench.submitted(&second), run(NO_LEASE, W2, &second, vec![])]);
+    assert_eq!(effects, [bench.submitted(&second), called(1, W2, &second, vec![])]);
 }
 
 #[test]
@@ -161,7 +159,7 @@ fn a_lost_call_without_retries_fails_and_the_rest_go_on() {
     let later = call_spec(&mut bench, actor, 1, &[]);
     bench.submit(&later);
     let effects = bench.node(FromNode::ActorAt { actor, process: W2, incarnation: 1, concurrency_max: 1 });
-    assert_eq!(effects, [run(NO_LEASE, W2, &later, vec![])]);
+    assert_eq!(effects, [called(1, W2, &later, vec![])]);
 }
 
 #[test]
@@ -257,7 +255,7 @@ fn calls_that_came_before_their_constructor_could_run_are_sent_when_it_has() {
         [Effect::Node(create), Effect::Node(ToNode::WatchActor { actor, manager: crate::id::NodeId::ALONE })]
     );
     let effects = bench.node(FromNode::ActorAt { actor, process: W1, incarnation: 0, concurrency_max: 1 });
-    assert_eq!(effects, [run(NO_LEASE, W1, &call, vec![])]);
+    assert_eq!(effects, [called(1, W1, &call, vec![])]);
 }
 
 #[test]
@@ -281,7 +279,7 @@ fn after_a_kill_later_calls_wait_for_the_next_life() {
     bench.node(FromNode::ActorRestarting { actor, reason: "killed".into(), moved: false });
     bench.answer(FIRST_REQUEST, Adoption::Finished(vec![value(1)]));
     let effects = bench.node(FromNode::ActorAt { actor, process: W2, incarnation: 1, concurrency_max: 1 });
-    assert_eq!(effects, [run(NO_LEASE, W2, &later, vec![])]);
+    assert_eq!(effects, [called(1, W2, &later, vec![])]);
 }
 
 #[test]
@@ -326,7 +324,7 @@ fn an_actor_that_runs_more_than_usual_at_once_gets_as_many_calls() {
         for sequence in 0..2_100 {
             let call = call_spec(&mut bench, actor, sequence, &[]);
             let effects = bench.submit(&call);
-            let is_run = |effect: &&Effect| matches!(effect, Effect::Send { message: Peer::Run { .. }, .. });
+            let is_run = |effect: &&Effect| matches!(effect, Effect::Send { message: Peer::Call { .. }, .. });
             runs += effects.iter().filter(is_run).count();
         }
         assert_eq!(runs, sent);
@@ -357,7 +355,7 @@ fn what_an_actor_lends_itself_is_free_again_after_the_call() {
     let call = TaskSpec { nested: nested.clone(), ..call_spec(&mut bench, actor, 0, &[]) };
     bench.submit(&call);
     let effects = bench.node(FromNode::ActorAt { actor, process: ME, incarnation: 0, concurrency_max: 2 });
-    assert_eq!(effects, [run(NO_LEASE, ME, &call, vec![])]);
+    assert_eq!(effects, [called(1, ME, &call, vec![])]);
     bench.step(Event::ArgumentsArrived { from: ME, refs: nested.clone() });
     bench.step(Event::RefDropped(argument));
     bench.peer(ME, Peer::Reply { task: call.id, attempt: 0, values: vec![value(2)], duration_us: 1 });
