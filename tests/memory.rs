@@ -151,3 +151,44 @@ fn objects_go_to_disk_before_a_worker_is_ended_and_come_back() {
         assert!(bytes.len() == 20 << 20 && bytes.iter().all(|byte| usize::from(*byte) == n), "object {n}");
     }
 }
+
+#[test]
+fn memory_of_freed_objects_goes_back_but_for_the_reserve_and_is_used_again() {
+    let _turn = start(two_cpus().object_store_memory(320 * MIB));
+    let reserve = 80 * MIB;
+    let put = |n: u8| bireme::put(Bytes::from(vec![n; 20 << 20])).unwrap();
+    for _ in 0..2 {
+        let objects: Vec<ObjectRef<Bytes>> = (0..12u8).map(put).collect();
+        assert!(store_bytes() >= 240 * MIB);
+        drop(objects);
+        support::eventually("the memory is given back", || store_bytes() <= reserve + MIB);
+    }
+    assert!(store_bytes() >= reserve / 2, "a reserve stays warm: {}", store_bytes());
+    // What is in use stays, and pages that went back come again.
+    let objects: Vec<ObjectRef<Bytes>> = (0..12u8).map(put).collect();
+    drop(objects.iter().skip(1).cloned().collect::<Vec<_>>());
+    for (n, object) in objects.iter().enumerate() {
+        assert!(object.get().unwrap().iter().all(|byte| usize::from(*byte) == n));
+    }
+}
+
+/// Private memory of this process.
+fn heap_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let kib = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    kib.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn the_heap_of_an_idle_program_is_given_back() {
+    let _turn = start(two_cpus());
+    let before = heap_bytes();
+    // Blocks of a kind that the allocator keeps, with something that stays between them.
+    let (kept, freed): (Vec<(usize, Vec<u8>)>, Vec<_>) =
+        (0..40_000).map(|n| vec![1u8; 8_000 + n % 7]).enumerate().partition(|(n, _)| n % 100 == 0);
+    assert!(heap_bytes() >= before + 300 * MIB);
+    drop(freed);
+    assert_eq!(quick::remote(1).get().unwrap(), 2);
+    support::eventually("the heap is trimmed", || heap_bytes() <= before + 60 * MIB);
+    assert_eq!(kept.len(), 400);
+}

@@ -15,6 +15,7 @@ pub mod flow;
 pub mod gather;
 pub mod heartbeat;
 pub mod id;
+pub mod idle;
 pub mod lane;
 pub mod ledger;
 pub mod map;

@@ -7,7 +7,7 @@
 //! (`life`). The folder is the caller's: it removes it afterwards.
 
 #[allow(unsafe_code)]
-mod allocator;
+pub(crate) mod allocator;
 mod life;
 #[allow(unsafe_code)]
 mod signals;

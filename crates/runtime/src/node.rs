@@ -34,6 +34,7 @@ use std::time::Duration;
 
 use bireme_core::failure::{Death, DeathCause};
 use bireme_core::id::{JobId, NodeId, ProcessId};
+use bireme_core::idle::{self, Idle};
 use bireme_core::message::{Between, FromNode, ToNode};
 use bireme_core::node::{Effect, Event, Node, NodeConfig};
 use bireme_core::record::Record;
@@ -72,6 +73,8 @@ use voices::{AwayLines, Voice};
 const NODE_SLEEP_MAX: Duration = Duration::from_millis(500);
 /// It looks so often while somebody waits for memory: pins are given back without a word.
 const MEMORY_LOOK: Duration = Duration::from_millis(5);
+/// It looks so often at how much memory it uses.
+const IDLE_LOOK_US: u64 = 500_000;
 /// After so long without a relay the next one is not waited for awake.
 const RELAYS_PAUSE_US: u64 = 1_000;
 /// Bytes of a snapshot per message.
@@ -169,6 +172,9 @@ impl NodeThread {
             stages,
             relays: SpinPolicy::between_two(if start.spin { SpinMode::Adaptive } else { SpinMode::Never }),
             relayed_at: Tick::default(),
+            idle: Idle::new(rings.is_none(), clock::now()),
+            looked_at: clock::now(),
+            heard: false,
             node: Node::new(start.config),
             links,
             rings: Rings::new(link_queue_bytes),
@@ -224,6 +230,11 @@ struct Shell {
     relays: SpinPolicy,
     /// When the last one went through.
     relayed_at: Tick,
+    /// What becomes of memory that is not used.
+    idle: Idle,
+    looked_at: Tick,
+    /// Processes said something since that look.
+    heard: bool,
     node: Node,
     links: Links,
     rings: Rings,
@@ -328,6 +339,24 @@ impl Shell {
             self.step(Event::Ticked);
         }
         self.leave_if_drained();
+        self.give_idle_back();
+    }
+
+    /// Memory that was not used for a while goes back to the machine.
+    fn give_idle_back(&mut self) {
+        let now = clock::now();
+        if now.since_us(self.looked_at) < IDLE_LOOK_US {
+            return;
+        }
+        self.looked_at = now;
+        let mut effects = Vec::new();
+        self.idle.step(self.objects.usage(), std::mem::take(&mut self.heard), now, &mut effects);
+        for effect in effects {
+            match effect {
+                idle::Effect::GiveBack(bytes) => self.objects.give_back(bytes),
+                idle::Effect::TrimHeap => crate::daemon::allocator::trim(),
+            }
+        }
     }
 
     /// What came of reduces and groups' calls.

@@ -61,12 +61,16 @@ impl Process {
     pub(crate) fn make_room(&self, len: u64) -> Result<(Location, Unsealed), Error> {
         let request = self.request_id();
         // It may take long: others have to be written to a slow disk first.
-        let at = match self.ask_patiently(request, &ToNode::CreateObject { request, len })? {
-            FromNode::ObjectCreated { created: Ok((at, _warm)), .. } => at,
+        let (at, warm) = match self.ask_patiently(request, &ToNode::CreateObject { request, len })? {
+            FromNode::ObjectCreated { created: Ok(created), .. } => created,
             FromNode::ObjectCreated { created: Err(reason), .. } => return Err(Error::StoreFull(reason)),
             _ => return Err(Error::StoreFull("the node answered something else".into())),
         };
-        let claimed = self.store.writer(UnsealedLocation(to_store(at)));
+        let place = UnsealedLocation(to_store(at));
+        if !warm {
+            self.store.forget_pages(place);
+        }
+        let claimed = self.store.writer(place);
         let writer = claimed.map_err(|error| {
             self.tell(&ToNode::AbortObject { at });
             Error::StoreFull(error.to_string())

@@ -171,10 +171,15 @@ impl Arena {
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&self.fd, flags, start, end - start)?;
-        for span in (start / SPAN_BYTES * SPAN_BYTES..end).step_by(SPAN_BYTES as usize) {
+        self.forget(start, end - start);
+        Ok(end - start)
+    }
+
+    /// The pages of a range may have been given back since this process used them.
+    pub(crate) fn forget(&self, offset: u64, len: u64) {
+        for span in (offset / SPAN_BYTES * SPAN_BYTES..offset.saturating_add(len)).step_by(SPAN_BYTES as usize) {
             self.mark(span, SpanUse::Unknown);
         }
-        Ok(end - start)
     }
 
     /// Bytes of memory behind the arena now.

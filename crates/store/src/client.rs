@@ -115,6 +115,11 @@ impl StoreClient {
         self.shared.table.pin_word(self.shared.slot, entry)
     }
 
+    /// Says that memory of a new object was given back since this process may have used it.
+    pub fn forget_pages(&self, at: UnsealedLocation) {
+        self.arena().forget(at.0.offset, at.0.len);
+    }
+
     /// Pins a sealed object and gives a view of all of it.
     pub fn pin(&self, sealed: Sealed) -> Result<Pinned, PinError> {
         self.pin_view(sealed.0, |state| state == EntryState::Sealed)

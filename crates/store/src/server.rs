@@ -9,10 +9,11 @@
 //! copies (in `server::copies`) are never spilled: they are dropped.
 
 mod copies;
+mod idle;
 mod overflow;
 mod spilling;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::alloc::{Allocation, Allocator};
@@ -24,9 +25,6 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::table::{EntryState, OBJECTS_MAX, ProcessSlot, Table};
 
 pub use copies::DropError;
-
-/// A shorter free range is not given back to the machine: the next objects take it, and giving it back costs more.
-pub const GIVE_BACK_BYTES_MIN: u64 = 64 << 10;
 
 /// Why the store cannot do what was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -169,6 +167,11 @@ pub struct Store {
     spill_area: Arc<SpillArea>,
     /// Ranges of the overflow file.
     overflow: Allocator,
+    /// The most bytes that were allocated at a time since this was last asked.
+    used_peak: u64,
+    /// Spans of the arena whose memory was given back, and that nobody has been given since.
+    cold: BTreeSet<u64>,
+    last_was_cold: bool,
 }
 
 impl Store {
@@ -176,6 +179,9 @@ impl Store {
     pub fn new(arena: Arc<Arena>, table: Arc<Table>, spill: SpillOptions) -> Self {
         Self {
             allocator: Allocator::new(arena.capacity()),
+            used_peak: 0,
+            cold: BTreeSet::new(),
+            last_was_cold: false,
             overflow: Allocator::new(arena.overflow().map_or(0, |overflow| overflow.len())),
             arena,
             table,
@@ -230,6 +236,8 @@ impl Store {
             self.records.push(Record { generation: 1, held: None });
             self.records.len() as u32 - 1
         });
+        self.used_peak = self.used_peak.max(self.allocator.used());
+        self.last_was_cold = room == Room::Memory && self.warm_up(allocation.offset(), allocation.len());
         self.uses += 1;
         self.by_use.insert(self.uses, index);
         let offset = base + allocation.offset();
@@ -359,17 +367,6 @@ impl Store {
         }
         self.populated = self.arena.populate(from)?;
         Ok(true)
-    }
-
-    /// Gives the memory of free ranges back to the machine, all that are worth a system call. Returns by how many bytes the
-    /// arena has become smaller.
-    pub fn give_back(&mut self) -> u64 {
-        let before = self.arena.resident();
-        for (offset, len) in self.allocator.free_ranges().filter(|(_, len)| *len >= GIVE_BACK_BYTES_MIN) {
-            // A range that stays is used again later.
-            let _ = self.arena.give_back(offset, len);
-        }
-        before.saturating_sub(self.arena.resident())
     }
 
     /// Figures for the state API.

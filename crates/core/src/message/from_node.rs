@@ -212,7 +212,7 @@ pub enum FromNode {
     ObjectCreated {
         /// Question number.
         request: RequestId,
-        /// Where to write, and whether the pages were touched before.
+        /// Where to write, and whether its memory is still there if it was used before.
         created: Result<(Location, bool), String>,
     },
     /// The answer to [`ToNode::Gather`](super::ToNode::Gather).

@@ -16,3 +16,14 @@ pub(super) fn keep_little() {
         unsafe { libc::mallopt(option, value) };
     }
 }
+
+/// Gives what is free between blocks that are in use back as well, in any process with a node: much has come and gone, and
+/// the node is idle. On a thread of its own, since it can take a while.
+pub(crate) fn trim() {
+    #[cfg(target_env = "gnu")]
+    // Without a thread it is left for the next time.
+    drop(crate::thread::spawn("bireme-trim", || {
+        // SAFETY: the call takes a number, takes the allocator's own locks, and changes no block that is in use.
+        unsafe { libc::malloc_trim(0) };
+    }));
+}

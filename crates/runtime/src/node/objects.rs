@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bireme_core::gather::{Gather, PATIENCE_US};
 use bireme_core::id::{NodeId, ProcessId};
+use bireme_core::idle::StoreUse;
 use bireme_core::message::{FromNode, RequestId, ToNode};
 use bireme_core::record::Record;
 use bireme_core::time::Tick;
@@ -274,7 +275,7 @@ impl Objects {
                     if let Ok(at) = &created {
                         self.unrecorded.entry(process).or_default().insert((at.entry, at.generation));
                     }
-                    let created = created.map(|at| (at, false));
+                    let created = created.map(|at| (at, !self.store.last_was_cold()));
                     replies.push((process, FromNode::ObjectCreated { request, created }));
                 }
             }
@@ -335,6 +336,18 @@ impl Objects {
             self.make_room(missing);
         }
         self.relieving = self.moving > 0;
+    }
+
+    /// How much of the store is used, for what gives the rest back.
+    pub(super) fn usage(&mut self) -> StoreUse {
+        let used_peak = self.store.take_used_peak();
+        StoreUse { capacity: self.store.stats().capacity, resident: self.store.resident(), used_peak }
+    }
+
+    /// Gives memory back that was not used for a while.
+    pub(super) fn give_back(&mut self, bytes: u64) {
+        self.store.sweep();
+        self.store.give_back_some(bytes);
     }
 
     /// Nobody waits for room: what went wrong before says nothing about the next spill.

@@ -96,6 +96,7 @@ impl Shell {
     }
 
     fn take_in(&mut self, process: ProcessId, item: NodeBound, now: Tick) {
+        self.heard = true;
         match item {
             NodeBound::Record(record) => {
                 self.objects.recorded(process, &record);

@@ -105,6 +105,10 @@ mod tests {
         let beyond = write(&client, at, 2);
         let view = client.pin(beyond).unwrap();
         assert!(view.iter().all(|byte| *byte == 2) && view.file_offset().is_none());
+        let private = view.map_private(5000, 3).unwrap();
+        // SAFETY: the view is alive, this thread alone uses it, and the slice is as long as it.
+        assert_eq!(unsafe { std::slice::from_raw_parts(private.as_ptr(), private.len()) }, [2; 3]);
+        drop(private);
         // It takes no memory, so spilling it would bring nothing.
         assert_eq!(store.spill_candidates(u64::MAX), [all]);
         assert_eq!(store.stats().used, CAPACITY);
