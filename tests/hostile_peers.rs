@@ -5,7 +5,7 @@
 mod locked;
 mod support;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -14,8 +14,11 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bireme_runtime::core::controller::{Join, ToController};
+use bireme_runtime::core::id::NodeId;
+use bireme_runtime::core::resources::Resources;
 use bireme_runtime::net::door::{DialError, DialSecurity, Timeouts, dial};
-use bireme_runtime::net::frame::{FrameKind, HEADER_BYTES, WIRE_VERSION};
+use bireme_runtime::net::frame::{FrameKind, HEADER_BYTES, WIRE_VERSION, write_frame};
 use bireme_runtime::net::hello::{Greeting, Hello, Purpose, Ticket};
 use bireme_runtime::net::tls::{Authority, ClientTls, Credentials, PeerIdentity, Role, TlsWire};
 use bireme_runtime::net::wire::{Wire, read_exact, write_all};
@@ -339,6 +342,47 @@ fn nobody_comes_in_under_the_number_of_another_or_of_the_dead() {
             });
         }
     });
+}
+
+/// A word of a join: its length, then its bytes.
+fn say_word(wire: &mut dyn Wire, bytes: &[u8]) {
+    write_all(wire, &[&(bytes.len() as u32).to_le_bytes(), bytes]).unwrap();
+}
+
+#[test]
+fn a_client_that_asks_the_head_to_drain_a_node_is_expelled_and_the_node_works_on() {
+    let cluster = Locked::start("client-drains", true);
+    let _member = cluster.member("a");
+    let authority = Authority::load(&cluster.keys()).unwrap();
+    let id = Credentials::load(&cluster.keys().join("head.pem")).unwrap().cluster();
+    let day = Duration::from_secs(86_400);
+    let client = authority.credentials(id, PeerIdentity::random(Role::Client), locked::now(), day).unwrap();
+    let security = DialSecurity::Tls(ClientTls::new(&client).unwrap());
+    let is_gone = |node: u32| {
+        let nodes = bireme::nodes().unwrap();
+        nodes.iter().find(|row| row.node == NodeId(node)).is_none_or(|row| !row.alive || row.draining)
+    };
+    under_way(|| {
+        let (_, mut wire) =
+            dial(cluster.address, &security, &Hello::new(id, 0, Purpose::Heart), Timeouts::default()).unwrap();
+        let (address, labels, total) = (String::new(), BTreeMap::new(), Resources::default());
+        let join = Join { uid: 77, identity: 0, role: Role::Node, address, total, labels, driver_only: true };
+        say_word(wire.as_mut(), &postcard::to_allocvec(&(join, Some(true))).unwrap());
+        let mut len = [0; 4];
+        read_exact(wire.as_mut(), &mut len).unwrap();
+        let mut answer = vec![0; u32::from_le_bytes(len) as usize];
+        read_exact(wire.as_mut(), &mut answer).unwrap();
+        assert_eq!(answer[0], 0, "it may join");
+        let drain = ToController::Drain { request: 1, node: NodeId(2), grace_us: 0 };
+        let beat = FrameKind(FrameKind::FIRST_FREE + 1);
+        write_frame(wire.as_mut(), beat, &postcard::to_allocvec(&drain).unwrap()).unwrap();
+        // The head ends the conversation.
+        let mut rest = [0; 4096];
+        while wire.read(&mut rest).is_ok_and(|count| count > 0) {}
+        let refused = refusal(cluster.address, &client, 3, Purpose::Heart).unwrap_err();
+        assert!(refused.contains("declared dead or has left"), "{refused}");
+    });
+    assert!(!is_gone(2), "the node that was to be drained is there and takes work");
 }
 
 #[test]

@@ -32,7 +32,7 @@ use crate::schedule::Row;
 use crate::time::Tick;
 
 /// The first byte of a snapshot. Another one is refused.
-pub const SNAPSHOT_VERSION: u8 = 1;
+pub const SNAPSHOT_VERSION: u8 = 2;
 
 /// How often nodes show that they are alive, and how long leases are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -233,6 +233,14 @@ impl Controller {
     fn asked(&mut self, node: NodeId, request: ToController, now: Tick, effects: &mut Vec<Effect>) {
         // MEMBER-2: whatever it is, the dead have no say.
         if let Some(reason) = self.members.refusal(node) {
+            effects.push(Effect::Reject { node, reason });
+            return;
+        }
+        // A member that asks for what it has no right to is no honest one, and its later words are not wanted either.
+        let checked = self.members.speaker(node).map_or(Ok(()), |speaker| request.check(speaker));
+        if let Err(denied) = checked {
+            let reason = denied.to_string();
+            self.depart(node, Departure::Expelled { reason: reason.clone() }, now, effects);
             effects.push(Effect::Reject { node, reason });
             return;
         }

@@ -5,6 +5,7 @@
 //! another ([`Between`]). Runs
 //! and replies are coded by hand, everything else is postcard.
 
+mod access;
 mod between;
 mod copying;
 mod from_node;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::codec::{Malformed, Reader, Write};
 use crate::value::Value;
 
+pub use access::{Access, Denied, Role, Speaker};
 pub use between::Between;
 pub use copying::{CopySource, CopyWish, LostSender};
 pub use from_node::{Adoption, FromNode};

@@ -37,6 +37,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, CertificateError};
 use serde::{Deserialize, Serialize};
 
+pub use bireme_core::message::Role;
+
 pub use authority::{Authority, CERTIFICATE_LIFE};
 pub use client::ClientTls;
 pub use credentials::Credentials;
@@ -48,24 +50,6 @@ pub(crate) use credentials::Key;
 pub(crate) use wire::tls_error;
 
 use crate::secret::SecretError;
-
-/// What a certificate or a token lets its holder be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Role {
-    /// A node of the cluster: dials and is dialled.
-    Node,
-    /// A driver elsewhere: it only dials.
-    Client,
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Role::Node => "node",
-            Role::Client => "client",
-        })
-    }
-}
 
 /// Who the verified certificate of a peer says that it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -147,7 +147,8 @@ pub(crate) fn prepare(choice: &ClusterChoice, total: &Resources, timing: Timing)
     let address = door.as_ref().map_or(String::new(), |door| advertised(door.address(), choice.head).to_string());
     let driver_only = total.is_zero() || door.is_none();
     let (total, labels) = (total.clone(), choice.labels.clone());
-    let join = Join { uid: random_u128(), identity: lock.identity(), address, total, labels, driver_only };
+    let role = join::role_without_certificate(&address);
+    let join = Join { uid: random_u128(), identity: lock.identity(), role, address, total, labels, driver_only };
     let (node, seat) = match knocked {
         None => {
             let mut controller = Controller::new(timing.config());

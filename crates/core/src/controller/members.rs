@@ -21,7 +21,7 @@ pub use self::tenure::{Hold, Tenure};
 use super::{Controller, Effect, FromController, send};
 use crate::heartbeat::{Pulse, PulseLimits};
 use crate::id::NodeId;
-use crate::message::RequestId;
+use crate::message::{RequestId, Role, Speaker};
 use crate::resources::Resources;
 use crate::schedule::{Load, Row};
 use crate::time::Tick;
@@ -39,6 +39,8 @@ pub struct Join {
     /// The number in its certificate, as the head saw it; 0 where there are no certificates. Several nodes of one user may
     /// have the same.
     pub identity: u128,
+    /// What its certificate lets it be, as the head saw it; without certificates, what it joins as.
+    pub role: Role,
     /// Where others reach it; empty when it only dials out.
     pub address: String,
     /// All that it can grant.
@@ -56,6 +58,8 @@ pub struct MemberRow {
     pub node: NodeId,
     /// The number in its certificate; 0 where there are none. Whoever has another is not this node.
     pub identity: u128,
+    /// What it may say.
+    pub role: Role,
     /// Where it is reached.
     pub address: String,
     /// All that it can grant.
@@ -79,16 +83,22 @@ pub enum Departure {
     Gone,
     /// Nothing was heard of it for as long as its lease.
     Silent,
+    /// It has no right to be here any more, or said what it had no right to.
+    Expelled {
+        /// Why, for people.
+        reason: String,
+    },
 }
 
 impl fmt::Display for Departure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Departure::Left => "it left the cluster",
-            Departure::Drained => "it was drained",
-            Departure::Gone => "its process is gone",
-            Departure::Silent => "nothing was heard of it until its lease was over",
-        })
+        match self {
+            Departure::Left => f.write_str("it left the cluster"),
+            Departure::Drained => f.write_str("it was drained"),
+            Departure::Gone => f.write_str("its process is gone"),
+            Departure::Silent => f.write_str("nothing was heard of it until its lease was over"),
+            Departure::Expelled { reason } => write!(f, "it was expelled: {reason}"),
+        }
     }
 }
 
@@ -153,8 +163,8 @@ impl Member {
     }
 
     fn row(&self, node: NodeId) -> MemberRow {
-        let Join { identity, address, total, labels, driver_only, .. } = self.join.clone();
-        MemberRow { node, identity, address, total, labels, driver_only, draining: self.is_draining() }
+        let Join { identity, role, address, total, labels, driver_only, .. } = self.join.clone();
+        MemberRow { node, identity, role, address, total, labels, driver_only, draining: self.is_draining() }
     }
 
     fn idle_load(&self) -> Load {
@@ -207,6 +217,11 @@ impl Members {
     /// What a node has left, to plan with: replaced by its next load.
     pub(super) fn left_mut(&mut self, node: NodeId) -> Option<&mut Resources> {
         self.alive.get_mut(&node).map(|member| &mut member.left)
+    }
+
+    /// A live member with its rights.
+    pub fn speaker(&self, node: NodeId) -> Option<Speaker> {
+        self.alive.get(&node).map(|member| Speaker { node, role: member.join.role })
     }
 
     /// Why a number is refused, when it is.

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use super::groups::{Ends, GroupSpec, Packing, Placement};
 use super::*;
 use crate::id::{ActorId, GroupId, JobId, ProcessId, TaskId};
+use crate::message::Role;
 use crate::resources::{Amount, Resources};
 use crate::schedule::Load;
 
@@ -55,8 +56,15 @@ impl Fixture {
 
     pub(super) fn join(&mut self, uid: u128, whole: u64) -> Vec<Effect> {
         let (labels, driver_only) = (BTreeMap::new(), whole == 0);
-        let join =
-            Join { uid, identity: uid, address: format!("host-{uid}:1"), total: cpus(whole), labels, driver_only };
+        let join = Join {
+            uid,
+            identity: uid,
+            role: Role::Node,
+            address: format!("host-{uid}:1"),
+            total: cpus(whole),
+            labels,
+            driver_only,
+        };
         self.step(Event::JoinAsked { link: uid as u64, join: Box::new(join) })
     }
 

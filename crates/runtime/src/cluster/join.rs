@@ -91,6 +91,7 @@ pub(crate) fn attend(gate: &Arc<Gate>, peer: Option<PeerIdentity>, wire: &mut dy
     let mut asking: Asking = read_word(wire, JOIN_BYTES_MAX)?;
     // Never what it says itself.
     asking.join.identity = peer.map_or(0, |peer| peer.uid);
+    asking.join.role = peer.map_or_else(|| role_without_certificate(&asking.join.address), |peer| peer.role);
     let address: Option<SocketAddr> = asking.join.address.parse().ok();
     let answer = check(gate, peer, &asking).and_then(|()| {
         let (reply, answer) = channel();
@@ -106,6 +107,11 @@ pub(crate) fn attend(gate: &Arc<Gate>, peer: Option<PeerIdentity>, wire: &mut dy
     write_word(wire, &answer, ANSWER_BYTES_MAX)?;
     wire.set_timeouts(None, None).map_err(|error| error.to_string())?;
     answer.map(|seated| seated.node)
+}
+
+/// On one machine everybody is the same user: what listens nowhere is a program that has no business of a node's.
+pub(super) fn role_without_certificate(address: &str) -> Role {
+    if address.is_empty() { Role::Client } else { Role::Node }
 }
 
 /// Whether it may join as what it says.

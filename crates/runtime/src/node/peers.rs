@@ -17,7 +17,7 @@ use std::sync::mpsc::Sender;
 
 use bireme_core::controller::{Departure, MemberRow};
 use bireme_core::id::NodeId;
-use bireme_core::message::{Between, RequestId};
+use bireme_core::message::{Between, RequestId, Role, Speaker};
 use bireme_core::session::{Message, Sent, SessionLimits};
 use bireme_core::time::Tick;
 use bireme_net::door::Door;
@@ -110,6 +110,8 @@ pub(super) struct Peers {
     departed: VecDeque<(MemberRow, Departure)>,
     /// Links with something to write.
     dirty: BTreeSet<NodeId>,
+    /// Members that said what they have no right to: told once each.
+    denied: BTreeSet<NodeId>,
     seat: SeatState,
     incoming: Vec<Incoming>,
 }
@@ -134,6 +136,7 @@ impl Peers {
             own: None,
             departed: VecDeque::new(),
             dirty: BTreeSet::new(),
+            denied: BTreeSet::new(),
             seat: SeatState::Over,
             incoming: Vec::new(),
         };
@@ -234,12 +237,13 @@ impl Peers {
     }
 
     fn read(&mut self, node: NodeId) {
+        let speaker = self.speaker(node);
         let Some(peer) = self.peers.get_mut(&node) else { return };
-        let (incoming, mut unreadable) = (&mut self.incoming, false);
+        let (incoming, denied, mut unreadable) = (&mut self.incoming, &mut self.denied, false);
         let now = clock::now();
         loop {
             let read = peer.link.receive(now, |_, bytes| match Between::decode(bytes) {
-                Ok(message) => incoming.push(Incoming::Heard(node, message)),
+                Ok(message) => incoming.extend(authorized(speaker, message, denied)),
                 Err(_) => unreadable = true,
             });
             match read {
@@ -358,7 +362,13 @@ impl Peers {
         if by != NodeId::HEAD || !self.knows(from) {
             return None;
         }
-        Between::decode(&bytes).ok().map(|message| Incoming::Heard(from, message))
+        let (speaker, message) = (self.speaker(from), Between::decode(&bytes).ok()?);
+        authorized(speaker, message, &mut self.denied)
+    }
+
+    /// A node with its rights. One that is not known has the fewest.
+    fn speaker(&self, node: NodeId) -> Speaker {
+        Speaker { node, role: self.members.get(&node).map_or(Role::Client, |row| row.role) }
     }
 
     /// Whether bytes can flow between this node and another: one of the two must be dialled.
@@ -441,6 +451,7 @@ impl Peers {
         }
         self.peers.remove(&node);
         self.dirty.remove(&node);
+        self.denied.remove(&node);
         self.gate.register.dismiss(node);
         self.gate.stop_heart(node);
         self.incoming.push(Incoming::Died(node, reason));
@@ -450,6 +461,7 @@ impl Peers {
     fn forget_everybody(&mut self) {
         self.peers.clear();
         self.dirty.clear();
+        self.denied.clear();
         self.members.clear();
     }
 
@@ -497,6 +509,19 @@ impl Peers {
         self.leave();
         self.flush();
         self.gate.stop_hearts();
+    }
+}
+
+/// What a node says, if it may say it: nothing that another node said goes on without this.
+fn authorized(speaker: Speaker, message: Between, denied: &mut BTreeSet<NodeId>) -> Option<Incoming> {
+    match message.check(speaker) {
+        Ok(()) => Some(Incoming::Heard(speaker.node, message)),
+        Err(reason) => {
+            if denied.insert(speaker.node) {
+                eprintln!("bireme: ignored: {reason}");
+            }
+            None
+        }
     }
 }
 

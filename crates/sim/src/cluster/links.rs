@@ -216,7 +216,13 @@ impl Cluster {
                 self.arm_link(to, from);
                 match Between::decode(&frame.bytes) {
                     Ok(Between::Controller(words)) => self.hear_words(to, from, &words),
-                    Ok(message) => self.step_node(to, node::Event::Heard { from, message }),
+                    Ok(message) => {
+                        let speaker = self.members.controller.members().speaker(from);
+                        if let Some(Err(denied)) = speaker.map(|speaker| message.check(speaker)) {
+                            panic!("{to} would not hear an honest node: {denied}");
+                        }
+                        self.step_node(to, node::Event::Heard { from, message });
+                    }
                     Err(malformed) => panic!("{from} sent what cannot be read: {malformed}"),
                 }
                 self.arm_node(to);

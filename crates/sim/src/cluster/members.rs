@@ -10,7 +10,7 @@ use bireme_core::controller::{
     self, Controller, ControllerConfig, Effect, FromController, Join, MemberRow, Tenure, ToController,
 };
 use bireme_core::id::NodeId;
-use bireme_core::message::Between;
+use bireme_core::message::{Between, Role};
 use bireme_core::node::{self, NodeConfig};
 use bireme_core::schedule::{Load, Row};
 use bireme_core::time::Tick;
@@ -65,6 +65,7 @@ impl Cluster {
         let join = Join {
             uid: link.into(),
             identity: 0,
+            role: if config.total.is_zero() { Role::Client } else { Role::Node },
             address: String::new(),
             total: config.total.clone(),
             labels: BTreeMap::new(),

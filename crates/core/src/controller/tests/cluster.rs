@@ -200,7 +200,15 @@ impl World {
             Step::Join(whole) => {
                 self.joins += 1;
                 let (uid, labels, driver_only) = (self.joins, BTreeMap::new(), whole == 0);
-                let join = Join { uid, identity: 0, address: String::new(), total: cpus(whole), labels, driver_only };
+                let join = Join {
+                    uid,
+                    identity: 0,
+                    role: Role::Node,
+                    address: String::new(),
+                    total: cpus(whole),
+                    labels,
+                    driver_only,
+                };
                 self.event(Event::JoinAsked { link: uid as u64, join: Box::new(join) });
             }
             Step::Crash(number) => {

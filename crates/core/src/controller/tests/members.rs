@@ -131,3 +131,39 @@ fn a_drained_node_takes_nothing_new_and_leaves_when_it_is_empty_or_its_time_is_o
     let died = FromController::NodeDied { node: N1, departure: Departure::Left };
     assert_eq!(cluster.ask(N1, ToController::Leave), [Effect::SendAll(died)]);
 }
+
+/// A member that joined as a client does: it takes no work and listens nowhere.
+fn client(fixture: &mut Fixture, uid: u128) {
+    let (address, labels, total) = (String::new(), BTreeMap::new(), Resources::default());
+    let join = Join { uid, identity: uid, role: Role::Client, address, total, labels, driver_only: true };
+    fixture.step(Event::JoinAsked { link: uid as u64, join: Box::new(join) });
+}
+
+#[test]
+fn a_client_that_drains_a_node_is_expelled_and_the_node_stays() {
+    let mut fixture = Fixture::new(&[4, 4]);
+    client(&mut fixture, 3);
+    let effects = fixture.ask(N3, ToController::Drain { request: 7, node: N2, grace_us: 1_000_000 });
+    let drained = |effect: &Effect| {
+        matches!(
+            effect,
+            Effect::SendAll(FromController::NodeDraining { .. })
+                | Effect::Send { message: FromController::Drain { .. }, .. }
+        )
+    };
+    assert!(!effects.iter().any(drained), "{effects:?}");
+    let rows = fixture.controller.members().rows();
+    assert_eq!(rows.iter().map(|row| (row.node, row.draining)).collect::<Vec<_>>(), [(N1, false), (N2, false)]);
+    let gone = effects.iter().find_map(|effect| match effect {
+        Effect::SendAll(FromController::NodeDied { node: N3, departure }) => Some(departure.to_string()),
+        _ => None,
+    });
+    assert_eq!(gone.unwrap(), "it was expelled: node-3, a client, sent Drain, which only nodes may");
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Reject { node: N3, .. })));
+    // A node may, and so may a client do what clients do.
+    client(&mut fixture, 4);
+    fixture.ask(NodeId(4), ToController::ListGroups { process: ProcessId::of_node(NodeId(4)), request: 1 });
+    let effects = fixture.ask(N1, ToController::Drain { request: 8, node: N2, grace_us: 1_000_000 });
+    assert!(effects.iter().any(drained), "{effects:?}");
+    assert_eq!(fixture.controller.members().rows().len(), 3);
+}

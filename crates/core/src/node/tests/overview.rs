@@ -8,6 +8,7 @@ fn member(node: u32, total: Resources) -> MemberRow {
     MemberRow {
         node: NodeId(node),
         identity: 0,
+        role: crate::message::Role::Node,
         address: format!("10.0.0.{node}:7"),
         total,
         labels: BTreeMap::from([("rack".to_owned(), node.to_string())]),
