@@ -52,10 +52,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -370,7 +370,17 @@ fn as_c_string(text: &OsString) -> Option<CString> {
 
 /// This process's environment with the role added.
 fn environment_for(role: &Role) -> Vec<CString> {
-    let others = std::env::vars_os().filter(|(key, _)| key != entry::VARIABLE);
+    environment_of(std::env::vars_os(), role)
+}
+
+/// Whether processes that run users' code may see a variable. A token is a right of whoever started the node or the program, and
+/// not of everybody whose task runs there.
+pub(crate) fn is_for_workers(name: &OsStr) -> bool {
+    !name.as_bytes().starts_with(b"BIREME_TOKEN")
+}
+
+fn environment_of(variables: impl Iterator<Item = (OsString, OsString)>, role: &Role) -> Vec<CString> {
+    let others = variables.filter(|(key, _)| key != entry::VARIABLE && is_for_workers(key));
     let role = (OsString::from(entry::VARIABLE), OsString::from(role.to_text()));
     others
         .chain([role])
@@ -381,4 +391,19 @@ fn environment_for(role: &Role) -> Vec<CString> {
             CString::new(entry).ok()
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_of_the_node_are_not_in_the_environment_of_workers() {
+        let names = ["PATH", "BIREME_TOKEN", "BIREME_NUM_CPUS", "BIREME_TOKEN_FILE"];
+        let variables = names.into_iter().map(|name| (OsString::from(name), OsString::from("x")));
+        let role = Role::Keeper { socket: 3, driver: 1, output: Output::Lines, fds: Vec::new() };
+        let made = environment_of(variables, &role);
+        let names = made.iter().filter_map(|entry| entry.to_str().ok()?.split('=').next());
+        assert_eq!(names.collect::<Vec<_>>(), ["PATH", "BIREME_NUM_CPUS", entry::VARIABLE]);
+    }
 }

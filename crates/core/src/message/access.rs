@@ -209,8 +209,9 @@ impl ToNode {
             | ToNode::Settled { .. }
             | ToNode::Flushed { .. }
             | ToNode::CreateObject { .. }
-            | ToNode::Locate { .. }
             | ToNode::Fetch { .. }
+            | ToNode::Gather { .. }
+            | ToNode::EndGather { .. }
             | ToNode::QueryState { .. }
             | ToNode::QueryResources { .. }
             | ToNode::Explain { .. }

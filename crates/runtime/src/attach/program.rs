@@ -266,7 +266,11 @@ impl Programs {
             return Ok(known.clone());
         }
         let mut command = Command::new(interpreter);
-        command.args(probe).envs(environment.iter().cloned()).stdin(Stdio::null());
+        command.args(probe).stdin(Stdio::null());
+        for (name, _) in std::env::vars_os().filter(|(name, _)| !crate::keeper::is_for_workers(name)) {
+            command.env_remove(name);
+        }
+        command.envs(environment.iter().cloned());
         let said = command
             .output()
             .map_err(|error| format!("the node's interpreter {} does not run: {error}", interpreter.display()))?;
