@@ -10,7 +10,7 @@
 //! * what `write_vectored` accepted may still be inside: while [`Wire::wants_write`], wait for the descriptor to be
 //!   writable and [`Wire::flush`];
 //! * the end of the stream is a read of zero bytes. A protected wire gives it only when the peer has said goodbye; one that
-//!   ends without was cut, which is an error ([`cut`]). A plain one cannot tell the two apart.
+//!   ends without was cut, which is an error (`UnexpectedEof`). A plain one cannot tell the two apart.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -130,6 +130,8 @@ pub(crate) struct Socket {
     stream: TcpStream,
     peer: SocketAddr,
     patience: Option<Patience>,
+    /// The process that has it: a fork of it has the same connection, and no right to end it.
+    process: u32,
 }
 
 impl Socket {
@@ -137,12 +139,12 @@ impl Socket {
     pub(crate) fn new(stream: TcpStream, patience: Option<Patience>) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         let peer = stream.peer_addr()?;
-        Ok(Self { stream, peer, patience })
+        Ok(Self { stream, peer, patience, process: std::process::id() })
     }
 
     /// The same connection, with the same patience.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { stream: self.stream.try_clone()?, peer: self.peer, patience: self.patience })
+        Ok(Self { stream: self.stream.try_clone()?, ..*self })
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
@@ -158,6 +160,11 @@ impl Socket {
         self.patience = None;
         self.stream.set_read_timeout(None)?;
         self.stream.set_write_timeout(None)
+    }
+
+    /// Prepares for a goodbye that waits for nobody. False: nothing is to be said.
+    pub(crate) fn may_say_goodbye(&self) -> bool {
+        self.process == std::process::id() && self.stream.set_nonblocking(true).is_ok()
     }
 
     /// Lets what comes from now on arrive later.

@@ -301,8 +301,7 @@ impl Wire for AuthenticatedWire {
 
 impl Drop for AuthenticatedWire {
     fn drop(&mut self) {
-        // Nobody waits for a peer that does not read.
-        if self.socket.stream().set_nonblocking(true).is_ok() {
+        if self.socket.may_say_goodbye() {
             self.say_goodbye();
         }
     }

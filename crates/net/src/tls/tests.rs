@@ -261,6 +261,26 @@ fn the_end_is_the_goodbye_of_a_peer_that_has_finished_or_was_dropped() {
 }
 
 #[test]
+fn a_fork_that_drops_a_wire_does_not_end_it() {
+    let (mut near, mut far, _folder) = wires();
+    // SAFETY: the child drops one value, which takes no lock of another thread, and ends without running anything else.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop(near);
+        // SAFETY: it ends the process at once.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: the child is ours, and the kernel writes one number into `status`.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    write_all(&mut near, &[b"still here"]).unwrap();
+    let mut heard = [0; 10];
+    read_exact(&mut far, &mut heard).unwrap();
+    assert_eq!(&heard, b"still here");
+}
+
+#[test]
 fn a_stream_that_is_cut_between_two_records_has_not_ended() {
     let (mut near, mut far, _folder) = wires();
     write_all(&mut near, &[&[1; 40_000]]).unwrap();

@@ -310,8 +310,7 @@ impl Wire for TlsWire {
 
 impl Drop for TlsWire {
     fn drop(&mut self) {
-        // Nobody waits for a peer that does not read.
-        if !self.is_handed_over && self.socket.stream().set_nonblocking(true).is_ok() {
+        if !self.is_handed_over && self.socket.may_say_goodbye() {
             self.say_goodbye();
         }
     }
