@@ -84,3 +84,64 @@ fn an_actor_waits_for_a_cpu_of_its_own_while_tasks_lend_theirs() {
     assert_eq!(waits.get().unwrap(), 7);
     ready.get().unwrap();
 }
+
+#[bireme::remote]
+fn nest(depth: u32) -> bireme::Result<u32> {
+    if depth == 0 { Ok(0) } else { Ok(nest::remote(depth - 1).get()? + 1) }
+}
+
+#[bireme::remote]
+fn nest_alone(depth: u32) -> bireme::Result<u32> {
+    if depth == 0 { Ok(0) } else { Ok(nest_alone::options().threads_per_worker(1).remote(depth - 1).get()? + 1) }
+}
+
+#[bireme::remote]
+fn leave(depth: u32) -> ObjectRef<u32> {
+    nest::remote(depth)
+}
+
+#[test]
+fn nested_tasks_end_with_one_process() {
+    let _turn = start(two_cpus().workers_max(1));
+    assert_eq!(nest::remote(30).get_timeout(support::PATIENCE).unwrap(), 30);
+    assert_eq!(nest_alone::options().threads_per_worker(1).remote(30).get_timeout(support::PATIENCE).unwrap(), 30);
+    // The task that made it has ended: nothing waits in its process.
+    let left = leave::remote(3).get_timeout(support::PATIENCE).unwrap();
+    assert_eq!(left.get_timeout(support::PATIENCE).unwrap(), 3);
+    assert_eq!(bireme::state().unwrap().workers.len(), 1);
+}
+
+#[test]
+fn nested_tasks_end_with_one_process_beside_actors() {
+    let _turn = start(two_cpus().cpus(4.0).workers_max(3));
+    let holders = [Holder::remote(), Holder::remote()];
+    for holder in &holders {
+        holder.pid().get().unwrap();
+    }
+    assert_eq!(nest::remote(10).get_timeout(support::PATIENCE).unwrap(), 10);
+}
+
+#[bireme::remote]
+fn nest_to_pids(depth: u32) -> bireme::Result<Vec<u32>> {
+    let mut pids = match depth {
+        0 => Vec::new(),
+        _ => nest_to_pids::options().threads_per_worker(1).remote(depth - 1).get()?,
+    };
+    pids.push(std::process::id());
+    Ok(pids)
+}
+
+#[test]
+fn tasks_that_want_a_process_of_their_own_have_one_each() {
+    let _turn = start(two_cpus().cpus(1.0));
+    let mut pids = nest_to_pids::options().threads_per_worker(1).remote(7).get_timeout(support::PATIENCE).unwrap();
+    pids.sort_unstable();
+    pids.dedup();
+    assert_eq!(pids.len(), 8);
+}
+
+#[test]
+fn three_thousand_nested_blocked_tasks_on_one_cpu_finish() {
+    let _turn = start(two_cpus().cpus(1.0));
+    assert_eq!(nest::remote(3_000).get().unwrap(), 3_000);
+}

@@ -188,6 +188,7 @@ class TaskOptions(_Options):
     max_retries: int
     retry_exceptions: bool | tuple[type[BaseException], ...]
     max_calls: int
+    threads_per_worker: int
     name: str | None
     runtime_env: RuntimeEnvironment | None
     scheduling_strategy: Any
@@ -202,6 +203,7 @@ class TaskOptions(_Options):
         **_GENERATOR,
         "max_retries": checks.count_or_forever,
         "max_calls": checks.at_least(0),
+        "threads_per_worker": checks.at_least(1),
     }
     _defaults = {
         "num_cpus": 1.0,
@@ -212,6 +214,7 @@ class TaskOptions(_Options):
         "max_retries": RETRIES_DEFAULT,
         "retry_exceptions": False,
         "max_calls": 0,
+        "threads_per_worker": 1,
         "name": None,
         "runtime_env": None,
         "scheduling_strategy": None,

@@ -99,6 +99,7 @@ def wishes(options: Any, name: str, retries: int, streams: bool) -> dict[str, An
         "retries": retries,
         "retry_on": list(options.retry_on),
         "calls_max": getattr(options, "max_calls", 0),
+        "threads_per_worker": getattr(options, "threads_per_worker", 1),
         "environment": environment,
         "strategy": (place,) if isinstance(place, str) else place and place.as_place(),
         "returns": returns,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from pathlib import Path
 
 import bireme
 
@@ -19,3 +21,59 @@ def test_a_task_finds_its_process_as_it_left_it() -> None:
     with bireme.init(num_cpus=1):
         kept = bireme.get([keep_a_mark.remote(n) for n in range(40)])
     assert kept == [True] * 40
+
+
+@bireme.remote
+def wait_with_a_mark(n: int, opened: list[bireme.ObjectRef[int]], gate: str | None) -> bool:
+    os.environ["STEP"] = str(n)
+    if gate:
+        with open(gate, "w") as end:
+            end.write("open")
+    bireme.get(opened[0])
+    return os.environ["STEP"] == str(n)
+
+
+@bireme.remote(num_cpus=0)
+def pass_gate(path: str) -> int:
+    with open(path) as gate:
+        gate.read()
+    return 1
+
+
+def test_tasks_that_wait_keep_their_processes(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    with bireme.init(num_cpus=1):
+        opened = pass_gate.remote(str(gate))
+        # There is one CPU: when the last one runs, all others wait.
+        waiting = [wait_with_a_mark.remote(n, [opened], str(gate) if n == 5 else None) for n in range(6)]
+        kept = bireme.get(waiting)
+    assert kept == [True] * 6
+
+
+@bireme.remote
+def nest(depth: int) -> tuple[int, ...]:
+    os.environ["STEP"] = str(depth)
+    below = bireme.get(nest.remote(depth - 1)) if depth else ()
+    assert os.environ["STEP"] == str(depth)
+    return (os.getpid(), *below)
+
+
+def test_nested_tasks_have_a_process_each() -> None:
+    with bireme.init(num_cpus=1):
+        pids = bireme.get(nest.remote(9))
+    assert len(set(pids)) == 10
+
+
+@bireme.remote(threads_per_worker=4)
+def nest_together(depth: int) -> tuple[int, ...]:
+    below = bireme.get(nest_together.remote(depth - 1)) if depth else ()
+    return (os.getpid(), *below)
+
+
+def test_tasks_share_processes_when_they_are_told_to() -> None:
+    with bireme.init(num_cpus=1):
+        pids = bireme.get(nest_together.remote(11))
+    assert len(pids) == 12
+    assert max(Counter(pids).values()) <= 4
+    assert len(set(pids)) < 12

@@ -101,7 +101,7 @@ impl Config {
         self
     }
 
-    /// At most so many worker processes.
+    /// At most so many worker processes. Tasks beyond wait for one; when all of them wait, they share one.
     pub fn workers_max(mut self, workers: u32) -> Self {
         self.runtime.workers_max = workers;
         self

@@ -149,7 +149,7 @@ pub use bireme_macros::op;
 ///   reference to one, or a borrowed reference. When the submission is refused, the reference has the error;
 /// - `name::try_remote(args...)`: the same, with that error at once;
 /// - `name::options()`: choices for one call (`name`, `cpus`, `gpus`, `memory`, `resource`, `environment`, `retries`,
-///   `retry_on`, `max_calls`, `strategy`, `capture_child_tasks`), then `remote` or `try_remote`.
+///   `retry_on`, `max_calls`, `threads_per_worker`, `strategy`, `capture_child_tasks`), then `remote` or `try_remote`.
 ///
 /// The attribute takes the same choices for all calls: `#[bireme::remote(cpus = 2, retries = 0, name = "x",
 /// resources(camera = 0.5), retry_on = ["TimedOut"])]`; and `returns = N` for a function that returns a tuple of `N`

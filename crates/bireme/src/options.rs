@@ -165,6 +165,17 @@ impl Options {
         self
     }
 
+    /// Tasks that may be in its process at a time.
+    pub fn threads_per_worker(mut self, threads: u32) -> Self {
+        if threads == 0 {
+            let text =
+                "threads_per_worker(0) would leave no room for the task; give at least 1, or leave it out".to_owned();
+            self.error.get_or_insert(Error::BadArgument(text));
+        }
+        self.task.threads_per_worker = threads;
+        self
+    }
+
     /// Errors that are tried again too.
     pub fn retry_on<S: Into<String>>(mut self, errors: impl IntoIterator<Item = S>) -> Self {
         self.task.retry_on = errors.into_iter().map(Into::into).collect();

@@ -28,6 +28,9 @@ macro_rules! __options {
             retries(retries: u32),
             /// A process that has run the function so often ends after the last reply, and another takes its place.
             max_calls(calls: u32),
+            /// How many tasks may be in its process at a time, itself and others that wait: 1 for a process of its own. As
+            /// many as the node allows unless chosen.
+            threads_per_worker(threads: u32),
         );
     };
     (stream $(#[$attribute:meta])* $vis:vis $builder:ident) => {

@@ -7,7 +7,7 @@
 //! Invariants: RES-1 (`leases`): the leases whose tasks run never hold more than the machine has, except for tasks that
 //! resumed, and while there is such a debt no CPU is granted. GROUP-1 (`groups`): a placement group has all its bundles
 //! or none, and what runs in one takes from it alone. GPU-1 (`gpus`): no GPU is given out more than once. GRANT-1 (`pool`): a lease or constructor goes only to a
-//! process that has said hello and is not being ended, and never to the process that asked. ENV-1 (`pool`): a process that was given to one environment never
+//! process that has said hello and is not being ended, and to the process that asked only when no other can take it. ENV-1 (`pool`): a process that was given to one environment never
 //! serves another. JOB-1 (`jobs`): a process serves the job that it was started for, and no other. DEATH-1 (`deaths`): a slot
 //! is used again only when every live process has settled the death of its last user. PRESS-1 (`pressure`): while memory is
 //! short, nothing is started beside what runs.
@@ -52,6 +52,7 @@ mod reduces;
 mod reducing;
 mod rehosting;
 mod room;
+mod sharing;
 mod state;
 mod stock;
 mod streams;

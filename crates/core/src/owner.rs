@@ -606,7 +606,8 @@ impl Owner {
             | FromNode::CollectiveLeft { .. }
             | FromNode::CollectiveJoined { .. }
             | FromNode::StageDone { .. }
-            | FromNode::StageFailed { .. } => {}
+            | FromNode::StageFailed { .. }
+            | FromNode::Warning { .. } => {}
         }
     }
 

@@ -94,7 +94,8 @@ impl FromNode {
             | FromNode::CollectiveLeft { .. }
             | FromNode::CollectiveJoined { .. }
             | FromNode::StageDone { .. }
-            | FromNode::StageFailed { .. } => Hearer::Shell,
+            | FromNode::StageFailed { .. }
+            | FromNode::Warning { .. } => Hearer::Shell,
         }
     }
 }

@@ -144,6 +144,8 @@ pub struct Shape {
     pub resources: Resources,
     /// What its process must look like.
     pub environment: u64,
+    /// As [`TaskOptions::threads_per_worker`].
+    pub threads_per_worker: u32,
     /// Where it may run.
     pub strategy: Strategy,
     /// Its largest inputs, at most [`NEAR_MAX`]: it is wanted where most of their bytes are.
@@ -152,6 +154,13 @@ pub struct Shape {
 
 /// Set beside the kind of a task that streams.
 const STREAMS: u8 = 0x80;
+
+/// Forms of a task's options: CPUs only.
+const PLAIN: u8 = 0;
+/// All of them.
+const IN_FULL: u8 = 1;
+/// CPUs only, in a process of its own.
+const PLAIN_ALONE: u8 = 2;
 
 /// The options of one task that are not on the hot path.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -169,6 +178,9 @@ pub struct TaskOptions {
     pub environment: u64,
     /// A process that has run the function so often ends in good order after the last reply; 0 for no limit.
     pub calls_max: u32,
+    /// Tasks that may be in its process at a time, itself and those that are blocked: 1 for a process of its own, 0 for as
+    /// many as the node allows.
+    pub threads_per_worker: u32,
     /// Where it may run.
     pub strategy: Strategy,
     /// What it submits without a strategy of its own goes into its placement group too.
@@ -347,7 +359,7 @@ impl TaskOptions {
         out.bytes(self.name.as_bytes());
         out.u64(self.resources.cpus.0);
         out.u32(self.retries_max);
-        // The common case, CPUs only, is one byte; anything else is postcard.
+        // The common cases, CPUs only with a shared process or one of its own, are one byte; anything else is postcard.
         let plain = self.resources.gpus.0 == 0
             && self.resources.memory_bytes == 0
             && self.resources.custom.is_empty()
@@ -356,16 +368,20 @@ impl TaskOptions {
             && self.calls_max == 0
             && self.strategy == Strategy::Default
             && !self.captures;
-        out.u8(u8::from(!plain));
-        if !plain {
-            out.bytes(&postcard::to_allocvec(self).unwrap_or_default());
+        match self.threads_per_worker {
+            0 if plain => out.u8(PLAIN),
+            1 if plain => out.u8(PLAIN_ALONE),
+            _ => {
+                out.u8(IN_FULL);
+                out.bytes(&postcard::to_allocvec(self).unwrap_or_default());
+            }
         }
     }
 
     fn skim(from: &mut Reader<'_>) -> Result<(), Malformed> {
         from.bytes()?;
         from.raw(12)?;
-        if from.u8()? != 0 {
+        if from.u8()? == IN_FULL {
             from.bytes()?;
         }
         Ok(())
@@ -375,20 +391,23 @@ impl TaskOptions {
         let name = from.bytes()?;
         let cpus = crate::resources::Amount(from.u64()?);
         let retries_max = from.u32()?;
-        match from.u8()? {
-            0 => {}
-            1 => return postcard::from_bytes(from.bytes()?).map_err(|_| Malformed::Unknown("task options")),
+        let threads_per_worker = match from.u8()? {
+            PLAIN => 0,
+            PLAIN_ALONE => 1,
+            IN_FULL => return postcard::from_bytes(from.bytes()?).map_err(|_| Malformed::Unknown("task options")),
             _ => return Err(Malformed::Unknown("task options form")),
-        }
+        };
         if let Some(last) = &interned.0
             && last.name.as_bytes() == name
             && last.resources.cpus == cpus
             && last.retries_max == retries_max
+            && last.threads_per_worker == threads_per_worker
         {
             return Ok(Arc::clone(last));
         }
         let name = std::str::from_utf8(name).map_err(|_| Malformed::Unknown("task name"))?.to_owned();
-        let options = Arc::new(Self { name, resources: Resources::cpus(cpus), retries_max, ..Self::default() });
+        let resources = Resources::cpus(cpus);
+        let options = Arc::new(Self { name, resources, retries_max, threads_per_worker, ..Self::default() });
         interned.0 = Some(Arc::clone(&options));
         Ok(options)
     }

@@ -62,6 +62,7 @@ impl<'py> FromPyObject<'_, 'py> for Wishes {
         // Below zero means for ever.
         let retries_max = u32::try_from(retries).unwrap_or(u32::MAX);
         let calls_max = given.get_item("calls_max")?.map_or(Ok(0), |value| value.extract())?;
+        let threads_per_worker = given.get_item("threads_per_worker")?.map_or(Ok(1), |value| value.extract())?;
         let environment = given.get_item("environment")?.filter(|value| !value.is_none()).map(Bound::unbind);
         let stream: Option<(u32, u64)> = given.get_item("stream")?.map_or(Ok(None), |value| value.extract())?;
         let stream = stream.map(|(items_max, bytes_max)| Stream { items_max, bytes_max });
@@ -75,6 +76,7 @@ impl<'py> FromPyObject<'_, 'py> for Wishes {
                 retry_on,
                 environment: 0,
                 calls_max,
+                threads_per_worker,
                 strategy,
                 captures,
             },

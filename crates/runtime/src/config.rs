@@ -34,7 +34,7 @@ pub struct Config {
     pub spill_bytes_max: u64,
     /// Whether threads may spin for a moment before they sleep.
     pub spin: bool,
-    /// Worker processes at most.
+    /// Worker processes at most. Tasks beyond wait for one; when all of them wait, they share one.
     pub workers_max: u32,
     /// Tasks that one process runs at most while others of it are blocked.
     pub threads_per_worker_max: u32,

@@ -150,6 +150,8 @@ pub struct Job {
     pub concurrency_max: u32,
     /// Runs after which its process ends; 0 for no limit.
     pub calls_max: u32,
+    /// Tasks that may be in its process at a time; 0 for as many as there may be.
+    pub threads_per_worker: u32,
     /// Its items come one by one.
     pub stream: Option<Stream>,
     /// On which node.
@@ -179,6 +181,7 @@ impl Program {
             environment: 0,
             concurrency_max: 1,
             calls_max: 0,
+            threads_per_worker: 0,
             stream: None,
             strategy: Strategy::Default,
         });

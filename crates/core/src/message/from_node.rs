@@ -380,6 +380,11 @@ pub enum FromNode {
         /// The node whose stream broke, if that is why.
         peer: Option<NodeId>,
     },
+    /// The user should know this: it is printed among what the process writes.
+    Warning {
+        /// For people.
+        text: String,
+    },
 }
 
 /// First byte of what is passed on from another node: it is on the path of tasks, so it is not postcard.

@@ -325,7 +325,8 @@ impl Node {
         let (ask, job) = (Ask::Actor { actor: id, owner: actor.owner }, actor.job);
         let (resources, environment) = (actor.spec.options.resources.clone(), actor.spec.options.environment);
         let (strategy, near) = (actor.spec.options.strategy, Vec::new());
-        let waiting = Waiting { ask, job, resources, environment, strategy, near, since: now, overtaken: 0 };
+        let waiting =
+            Waiting { ask, job, resources, environment, threads: 1, strategy, near, since: now, overtaken: 0 };
         self.queue.push(actor.spec.depth, waiting);
         self.note_stay(id, now);
         self.schedule(now, effects);

@@ -117,8 +117,7 @@ impl Node {
             return text;
         }
         if self.fits(waiting) {
-            let processes = self.pool.workers.len();
-            let _ = write!(text, "they are free, but none of the {processes} worker processes can take it yet");
+            let _ = write!(text, "they are free, but {}", self.explain_no_process(waiting));
             return text;
         }
         match waiting.strategy {

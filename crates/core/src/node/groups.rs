@@ -193,7 +193,8 @@ impl Node {
         // Nobody waits longer for it than it would: it blocks others only when they have passed it over often.
         let ask = Ask::Group { group: id, creator };
         let (environment, strategy, near) = (0, Strategy::Default, Vec::new());
-        let waiting = Waiting { ask, job, resources, environment, strategy, near, since: now, overtaken: 0 };
+        let waiting =
+            Waiting { ask, job, resources, environment, threads: 0, strategy, near, since: now, overtaken: 0 };
         self.queue.push(u32::MAX, waiting);
         self.refuse_in_group(id, effects);
         self.schedule(now, effects);

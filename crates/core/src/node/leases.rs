@@ -37,6 +37,8 @@ pub(super) struct Lease {
     pub(super) worker: ProcessId,
     pub(super) resources: Resources,
     pub(super) environment: u64,
+    /// Tasks that may be in its process at a time; 0 for as many as the node allows.
+    pub(super) threads: u32,
     /// Which GPUs, by index.
     pub(super) gpus: Vec<u32>,
     /// From where it has them.
@@ -66,7 +68,7 @@ impl Lease {
 impl Node {
     pub(super) fn want_leases(&mut self, owner: ProcessId, wish: Wish, now: Tick, effects: &mut Vec<Effect>) {
         let Wish { pool, shape, count, depth } = wish;
-        let Shape { resources, environment, strategy, mut near } = shape;
+        let Shape { resources, environment, threads_per_worker: threads, strategy, mut near } = shape;
         near.truncate(NEAR_MAX);
         // In a cluster another node may have it; whoever is asked by another node refuses what it lacks.
         let guest = owner.node != self.config.id;
@@ -101,7 +103,7 @@ impl Node {
                 let ask = Ask::Leases { owner, pool, count, pending: 0 };
                 self.queue.push(
                     depth,
-                    Waiting { ask, job, resources, environment, strategy, near, since: now, overtaken: 0 },
+                    Waiting { ask, job, resources, environment, threads, strategy, near, since: now, overtaken: 0 },
                 );
             }
             None => {}
@@ -147,7 +149,8 @@ impl Node {
         self.make_room(true, now, effects);
         while let Some((place, stock, pick)) = self.next_grant() {
             let Some(waiting) = self.queue.get(place) else { break };
-            let (job, resources, environment) = (waiting.job, waiting.resources.clone(), waiting.environment);
+            let (job, resources) = (waiting.job, waiting.resources.clone());
+            let (environment, threads) = (waiting.environment, waiting.threads);
             let ask = waiting.ask.clone();
             self.queue.overtake(place, stock.group(), &resources);
             if let Ask::Group { group, .. } = ask {
@@ -168,6 +171,7 @@ impl Node {
                         worker,
                         resources,
                         environment,
+                        threads,
                         gpus,
                         stock,
                         blocked,
@@ -250,6 +254,7 @@ impl Node {
         (lease.announced, lease.since, lease.begun) = (true, now, self.busy.begun(lease.worker));
         let (owner, worker, pool, gpus) = (lease.owner, lease.worker, lease.pool, lease.gpus.clone());
         self.pool.host(worker, id);
+        self.warn_of_sharing(id, effects);
         open_link(owner, worker, effects);
         send(worker, FromNode::LeaseOpened { lease: id, owner, gpus }, effects);
         send(owner, FromNode::Granted { pool, lease: id, worker }, effects);

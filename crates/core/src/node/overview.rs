@@ -275,8 +275,7 @@ impl Node {
             return format!("it is free, but {}", self.explain_pressure());
         }
         if self.fits(waiting) {
-            let processes = self.pool.workers.len();
-            return format!("it is free, but none of the {processes} worker processes can take it yet");
+            return format!("it is free, but {}", self.explain_no_process(waiting));
         }
         match waiting.strategy {
             Strategy::Group { group, bundle } => {

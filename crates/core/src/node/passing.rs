@@ -250,12 +250,7 @@ impl Node {
         let Some(waiting) = self.queue.get(place) else { return };
         let Ask::Leases { owner, pool, .. } = waiting.ask else { return };
         let job = waiting.job;
-        let shape = Shape {
-            resources: waiting.resources.clone(),
-            environment: waiting.environment,
-            strategy: waiting.strategy,
-            near: Vec::new(),
-        };
+        let shape = waiting.shape();
         let sent = self.cluster.passing.sent.entry((owner, pool)).or_default();
         let parked = sent.nodes.entry(node).or_insert(Parked { count: 0, since: now });
         parked.count += more;
@@ -270,9 +265,8 @@ impl Node {
             let (owner, pool) = key;
             let count = self.cluster.passing.parked_at(key, node).map_or(0, |(count, ..)| count);
             let wish = self.queue.wish(owner, pool).and_then(|place| self.queue.get(place));
-            let (resources, environment) =
-                wish.map(|waiting| (waiting.resources.clone(), waiting.environment)).unwrap_or_default();
-            let shape = Shape { resources, environment, ..Shape::default() };
+            let shape =
+                wish.map(|waiting| Shape { strategy: Default::default(), ..waiting.shape() }).unwrap_or_default();
             let request = Box::new(ToNode::WantLeases { pool, shape, count, depth: 0 });
             let job = self.job_of(owner).unwrap_or_default();
             effects.push(Effect::Tell { node, message: Between::Asked { process: owner, job, request } });

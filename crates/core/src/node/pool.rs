@@ -1,13 +1,13 @@
 //! The worker processes: started ahead of demand and on demand, reused, shared by blocked tasks, ended when idle.
 //!
 //! GRANT-1: [`Node::pick`] offers only processes that have said hello or are starting for nobody, are not being ended,
-//! and are not the asker itself, are of the asker's job (JOB-1), and whose environment is the asker's or not fixed yet (ENV-1). A process with blocked tasks is preferred to a new one, so that a thousand nested tasks
-//! on one CPU do not need a process each; actors and tasks with a memory limit or GPUs never share.
+//! are not the asker itself unless there is no other (`sharing`), are of the asker's job (JOB-1), and whose environment is
+//! the asker's or not fixed yet (ENV-1). Which tasks share a process is in `sharing`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::leases::Lease;
 use super::queue::{Ask, Waiting};
+use super::sharing::is_exclusive;
 use super::stock::Stock;
 use super::{Effect, Node, send};
 use crate::failure::{DeathCause, Failure};
@@ -235,7 +235,8 @@ impl Node {
             return Some(Pick::New);
         }
         // An actor would rather have a process without a past, but any of its environment is better than none.
-        shared.map(|(_, _, process)| process).or(used).map(Pick::Ready)
+        let shared = shared.map(|(_, _, process)| process).or(used);
+        shared.or_else(|| self.last_resort(waiting)).map(Pick::Ready)
     }
 
     /// Whether another process may be started. One that is spent and only waits lends its threads to nobody, so it does not
@@ -281,25 +282,6 @@ impl Node {
             worker.state = WorkerState::Retiring { since: now };
             send(process, FromNode::Retire, effects);
         }
-    }
-
-    /// Among the processes with a blocked task that may take another one: running tasks, all tasks, which. Only tasks of
-    /// one placement group share a process, since its removal ends them together.
-    fn least_loaded_host(&self, waiting: &Waiting) -> Option<(usize, usize, ProcessId)> {
-        let (asker, group) = (waiting.ask.asker(), waiting.strategy.group());
-        let shape = (waiting.job, Some(waiting.environment));
-        let hosts = self.pool.workers.iter().filter_map(|(process, worker)| {
-            let room = worker.leases.len() < self.config.threads_per_process_max as usize;
-            let sound = *process != asker && worker.state == WorkerState::Leased && worker.ended.is_none();
-            if !sound || !room || worker.spent || (worker.job, worker.environment) != shape {
-                return None;
-            }
-            let leases = || worker.leases.iter().filter_map(|id| self.leases.get(id));
-            let blocked = leases().filter(|lease: &&Lease| lease.blocked).count();
-            let limited = leases().any(|lease| is_exclusive(&lease.resources) || lease.stock.group() != group);
-            (blocked > 0 && !limited).then_some((worker.leases.len() - blocked, worker.leases.len(), *process))
-        });
-        hosts.min()
     }
 
     /// Makes the picked process belong to somebody; says whether it is ready.
@@ -495,9 +477,4 @@ impl Node {
             .chain(self.reduces_deadline())
             .min()
     }
-}
-
-/// Whether a task has a process to itself: memory is limited by process, and a process sees the GPUs of one task.
-fn is_exclusive(resources: &Resources) -> bool {
-    resources.memory_bytes > 0 || resources.gpus.0 > 0
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use crate::id::{ActorId, GroupId, JobId, ProcessId};
 use crate::resources::Resources;
-use crate::spec::Strategy;
+use crate::spec::{Shape, Strategy};
 use crate::time::Tick;
 use crate::value::Location;
 
@@ -74,6 +74,8 @@ pub(super) struct Waiting {
     pub(super) resources: Resources,
     /// What the process must look like.
     pub(super) environment: u64,
+    /// Tasks that may be in its process at a time; 0 for as many as the node allows.
+    pub(super) threads: u32,
     /// Where it may run.
     pub(super) strategy: Strategy,
     /// Its large inputs: it is wanted where most of their bytes are.
@@ -83,6 +85,17 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    /// The shape to ask another node for; where its inputs are is said apart.
+    pub(super) fn shape(&self) -> Shape {
+        Shape {
+            resources: self.resources.clone(),
+            environment: self.environment,
+            threads_per_worker: self.threads,
+            strategy: self.strategy,
+            near: Vec::new(),
+        }
+    }
+
     /// Whether it wants some of what another one wants.
     pub(super) fn competes(&self, group: Option<GroupId>, resources: &Resources) -> bool {
         self.strategy.group() == group && conflict(&self.resources, resources)

@@ -37,8 +37,13 @@ impl Node {
             }
         }
         idle.sort_unstable();
-        let able = idle.into_iter().filter(|(owns, _, process)| !owns || self.owns_only_values(*process));
+        let able = idle.into_iter().filter(|(_, _, process)| self.may_end(*process));
         able.map(|(_, _, process)| process).take(lacking.saturating_sub(leaving)).collect()
+    }
+
+    /// Whether an idle process may be ended to make room.
+    pub(super) fn may_end(&self, process: ProcessId) -> bool {
+        !self.owns_something(process) || self.owns_only_values(process)
     }
 
     /// Whether all that the process owns is there and stays when it goes.

@@ -22,6 +22,7 @@ mod placement;
 mod pool;
 mod pressure;
 mod reduces;
+mod sharing;
 mod wind_down;
 
 use std::sync::Arc;

@@ -47,6 +47,7 @@ impl Pool {
     pub(super) fn is_for(&self, options: &TaskOptions) -> bool {
         self.shape.environment == options.environment
             && self.shape.strategy == options.strategy
+            && self.shape.threads_per_worker == options.threads_per_worker
             && self.shape.resources == options.resources
     }
 
@@ -136,8 +137,13 @@ impl Owner {
                 pool
             }
             None => {
-                let (resources, environment) = (options.resources.clone(), options.environment);
-                let shape = Shape { resources, environment, strategy: options.strategy, near: inputs };
+                let shape = Shape {
+                    resources: options.resources.clone(),
+                    environment: options.environment,
+                    threads_per_worker: options.threads_per_worker,
+                    strategy: options.strategy,
+                    near: inputs,
+                };
                 self.pools.drop_unused();
                 self.pools.add(Pool {
                     shape,

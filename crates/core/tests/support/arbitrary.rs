@@ -217,6 +217,7 @@ impl Draw {
             retry_on: self.list(2, Self::text),
             environment: if self.flag() { self.number() } else { 0 },
             calls_max: if self.flag() { self.small() } else { 0 },
+            threads_per_worker: if self.flag() { self.small() % 3 } else { 0 },
             strategy: self.strategy(),
             captures: self.flag(),
         };
@@ -371,7 +372,8 @@ impl Draw {
         let (lease, request, pool) = (LeaseId(self.number()), self.number(), self.small());
         let (actor, process, object) = (ActorId(self.task_id()), self.process(), self.object());
         let (reason, incarnation) = (self.text(), self.small());
-        match self.below(30) {
+        match self.below(31) {
+            30 => FromNode::Warning { text: reason },
             28 => FromNode::ReducePlaced { target: object, at: self.location(), to_readers: self.flag() },
             27 => {
                 let result = if self.flag() { Ok(self.location()) } else { Err(reason) };

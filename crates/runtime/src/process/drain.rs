@@ -120,6 +120,7 @@ impl Process {
                 }
                 self.tell_node(inner, &ToNode::Flushed { dead });
             }
+            FromNode::Warning { text } => eprintln!("bireme: {text}"),
             FromNode::ItemFound { request, index, value } => {
                 inner.found.entry(request).or_default().push((index, value));
             }

@@ -307,6 +307,7 @@ impl Cluster {
             retries_max: code.retries_max,
             environment: code.environment,
             calls_max: code.calls_max,
+            threads_per_worker: code.threads_per_worker,
             strategy: thread.group.map_or(code.strategy, |group| Strategy::Group { group, bundle: None }),
             ..TaskOptions::default()
         };

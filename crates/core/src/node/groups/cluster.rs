@@ -19,7 +19,7 @@ use crate::node::queue::{Ask, Place};
 use crate::node::{ActorState, Effect, Node, gpus, send};
 use crate::resources::Resources;
 use crate::schedule::Choice;
-use crate::spec::{Shape, Strategy};
+use crate::spec::Strategy;
 use crate::time::Tick;
 
 /// What is known of a group of the cluster.
@@ -267,8 +267,7 @@ impl Node {
         let mut hosts = known.map(|known| known.hosts(bundle, &waiting.resources)).unwrap_or_default();
         hosts.retain(|node, _| *node != self.config.id && self.live.has_node(*node));
         let (wanted, job) = (count.saturating_sub(pending), waiting.job);
-        let (resources, environment) = (waiting.resources.clone(), waiting.environment);
-        let shape = Shape { resources, environment, strategy: waiting.strategy, near: Vec::new() };
+        let shape = waiting.shape();
         let counts = hosts.into_iter().map(|(node, often)| (node, often.min(wanted))).collect();
         for (node, count) in self.cluster.passing.spread((owner, pool), counts) {
             let request = Box::new(ToNode::WantLeases { pool, shape: shape.clone(), count, depth: place.0.0 });

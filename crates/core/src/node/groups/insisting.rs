@@ -31,6 +31,7 @@ impl Node {
             job: JobId::default(),
             resources: sum(&bundles),
             environment: 0,
+            threads: 0,
             strategy: Strategy::Default,
             near: Vec::new(),
             since: now,

@@ -27,7 +27,7 @@ fn among_others(whole_cpus: u64) -> Fixture {
 }
 
 fn shape(strategy: Strategy, near: Vec<Location>) -> Shape {
-    Shape { resources: cpus(1.0), environment: 0, strategy, near }
+    Shape { resources: cpus(1.0), strategy, near, ..Shape::default() }
 }
 
 fn wish(count: u32, shape: Shape) -> Event {
