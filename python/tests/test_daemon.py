@@ -307,3 +307,42 @@ def test_the_output_of_workers_elsewhere_and_all_nodes_are_seen_by_the_driver(sh
     finally:
         member.end()
         head.end()
+
+
+def test_a_submit_that_waits_for_a_slow_node_does_not_stop_other_threads(node: Node, program: Program) -> None:
+    process = program.start(
+        source=f"""
+        import os, signal, threading
+        import bireme
+
+        @bireme.remote
+        def length(text):
+            return len(text)
+
+        bireme.init({node.folder!r})
+        assert bireme.get(length.remote(b"x")) == 1
+        lengths = []
+
+        def submit():
+            refs = [length.remote(bytes(50_000)) for _ in range(200)]
+            lengths.extend(bireme.get(refs))
+
+        os.kill({node.process.pid}, signal.SIGSTOP)
+        try:
+            # 10 MB are more than the node leaves unread.
+            thread = threading.Thread(target=submit)
+            thread.start()
+            thread.join(1.0)
+            assert thread.is_alive()
+            print("main goes on")
+        finally:
+            os.kill({node.process.pid}, signal.SIGCONT)
+        thread.join()
+        print(sum(lengths))
+        """,
+    )
+    try:
+        said = process.communicate(timeout=60)
+    finally:
+        node.process.send_signal(signal.SIGCONT)
+    assert said == ("main goes on\n10000000\n", "")

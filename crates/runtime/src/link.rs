@@ -164,6 +164,11 @@ impl Outgoing {
         self.producer.free_bytes().unwrap_or(0)
     }
 
+    /// Whether so many bytes fit into the ring. A ring that is broken says so when something is sent, and not here.
+    pub fn has_room(&mut self, bytes: usize) -> bool {
+        self.producer.free_bytes().map_or(true, |free| free >= bytes)
+    }
+
     /// Frames that wait for room.
     pub fn backlog_frames(&self) -> usize {
         self.backlog.len()

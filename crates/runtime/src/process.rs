@@ -258,10 +258,22 @@ impl Process {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The lock, once the ring to the node has room for what a turn writes as a rule: a node that is held up reads no more, and
+    /// whoever waited for it under the lock would stop every other thread of the program.
+    #[inline]
+    fn lock_with_room(&self) -> MutexGuard<'_, Inner> {
+        let mut inner = self.lock();
+        if inner.has_ledger_room() || self.is_over() || crate::thread::is_runtime_thread() {
+            return inner;
+        }
+        drop(inner);
+        self.await_ledger_room()
+    }
+
     /// Feeds the owner and carries out what it wants. Tells how much it has open after that.
     #[inline]
     pub(crate) fn own(&self, event: owner::Event) -> Open {
-        let mut inner = self.lock();
+        let mut inner = self.lock_with_room();
         self.look(&mut inner);
         self.step_owner(&mut inner, event);
         self.flush(&mut inner);

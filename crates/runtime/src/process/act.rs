@@ -1,5 +1,6 @@
 //! Carries effects out, in order: records before messages, and all messages of a turn with one ring each.
 
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use bireme_core::codec::{Count, Fill, Write};
@@ -10,13 +11,16 @@ use bireme_core::record::Record;
 use bireme_core::time::Tick;
 use bireme_core::worker;
 
-use super::{Inner, Lead, Process};
+use super::{Inner, Lead, Process, outside};
 use crate::clock;
 use crate::fail_point::{self, FailPoint, Garbage};
 use crate::link::LEDGER_RING_BYTES;
 
 /// The node is rung when this much of the ledger ring waits for it; below, it looks by itself.
 const LEDGER_WAITING_BYTES_MAX: usize = LEDGER_RING_BYTES as usize / 4;
+/// With so much room in the ledger ring a turn may begin: for a value that is recorded and sent to another node, and what goes
+/// with it. One that needs more waits for the node in its midst.
+const LEDGER_ROOM_BYTES: usize = LEDGER_RING_BYTES as usize / 4;
 /// Pause between two looks at a full ledger ring; doubled up to the longest while the node takes nothing out of it.
 const LEDGER_FULL_PAUSE: Duration = Duration::from_micros(20);
 const LEDGER_FULL_PAUSE_MAX: Duration = Duration::from_millis(1);
@@ -36,6 +40,14 @@ impl Item<'_> {
                 message.encode(out);
             }
         }
+    }
+}
+
+impl Inner {
+    /// Whether a turn may begin to write to the node.
+    #[inline]
+    pub(super) fn has_ledger_room(&mut self) -> bool {
+        self.closed || self.node.outgoing.has_room(LEDGER_ROOM_BYTES)
     }
 }
 
@@ -179,6 +191,21 @@ impl Process {
             if left > 0 {
                 std::thread::sleep(pause);
             }
+        }
+    }
+
+    /// Waits for room in the ring, with no lock held, and gives the lock.
+    #[cold]
+    pub(super) fn await_ledger_room(&self) -> MutexGuard<'_, Inner> {
+        let mut pause = LEDGER_FULL_PAUSE;
+        loop {
+            outside(|| std::thread::sleep(pause));
+            let mut inner = self.lock();
+            inner.node.outgoing.ring();
+            if inner.has_ledger_room() || self.is_over() {
+                return inner;
+            }
+            pause = (2 * pause).min(LEDGER_FULL_PAUSE_MAX);
         }
     }
 
