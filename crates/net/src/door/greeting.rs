@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use super::arrival::{Arrival, Line};
 use super::enrolment::Request;
 use super::loopback::{self, Ends, ProofError};
-use super::slots::{NoPlace, Slot};
+use super::slots::Slot;
 use super::{Security, Shared};
 use crate::frame::{FrameError, ReadError, read_frame, write_frame};
 use crate::hello::{Enrolled, Greeting, HELLO_BYTES_MAX, Hello, Purpose};
@@ -33,7 +33,11 @@ pub(super) fn greet(shared: &Shared, stream: TcpStream, address: SocketAddr, slo
         // Whoever does not get so far is not told a word.
         Err(reason) => return refuse(&slot, &reason),
     };
-    let proved = prove(shared, &mut line).and_then(|()| give_place(shared, &slot, &line));
+    let proved = prove(shared, &mut line);
+    if proved.is_ok() && !give_place(shared, &slot, &line) {
+        // Without a word, so that it tries again.
+        return refuse(&slot, "as many members are being greeted as there are places for");
+    }
     let heard = proved.and_then(|()| hear(shared, &mut line));
     let hello = match heard {
         Ok(hello) => hello,
@@ -58,17 +62,13 @@ pub(super) fn greet(shared: &Shared, stream: TcpStream, address: SocketAddr, slo
     shared.greeter.arrived(Arrival::new(hello, line, slot, address, shared.refusals.clone()));
 }
 
-/// Gives a newcomer that has proved that it belongs here a place for members; the reason if there is none.
-fn give_place(shared: &Shared, slot: &Slot, line: &Line) -> Result<(), String> {
+/// Gives a newcomer that has proved that it belongs here a place for members. False: there is none.
+fn give_place(shared: &Shared, slot: &Slot, line: &Line) -> bool {
     let is_member = match shared.security {
         Security::Loopback(_) => true,
         Security::Tls(_) => line.identity().is_some(),
     };
-    match is_member.then(|| slot.is_of_member()) {
-        None | Some(Ok(())) => Ok(()),
-        Some(Err(NoPlace::MadeWay)) => Err("it had to make way for others".into()),
-        Some(Err(NoPlace::Full)) => Err("the node greets as many members as it can: try again".into()),
-    }
+    !is_member || slot.take_member_place()
 }
 
 /// Why somebody goes whose time is over.

@@ -144,28 +144,20 @@ impl State {
     }
 }
 
-/// Why a newcomer does not get a place for members.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoPlace {
-    /// It had to make way already.
-    MadeWay,
-    /// All are taken.
-    Full,
-}
-
 impl Slot {
-    /// It has shown a certificate: from now on it has a place for members, and nobody makes it go.
-    pub(super) fn is_of_member(&self) -> Result<(), NoPlace> {
+    /// It has shown a certificate: from now on it has a place for members, and nobody makes it go. False when all of these are taken,
+    /// or it had to make way already.
+    pub(super) fn take_member_place(&self) -> bool {
         let mut state = self.slots.state();
         let members = state.open.values().filter(|entry| entry.stage == Stage::Member).count();
-        let entry = state.open.get_mut(&self.number).ok_or(NoPlace::MadeWay)?;
+        let Some(entry) = state.open.get_mut(&self.number) else { return false };
         if members >= self.slots.limits.members {
-            return Err(NoPlace::Full);
+            return false;
         }
         entry.stage = Stage::Member;
         let crowd = entry.crowd;
         state.remember_member(crowd, self.number);
-        Ok(())
+        true
     }
 
     /// From now on it is our turn, and nobody makes it go. Fails when it had to go already.

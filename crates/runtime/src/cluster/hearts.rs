@@ -114,7 +114,9 @@ impl MemberHeart {
     fn redial(&self) -> Option<Box<dyn Wire>> {
         std::thread::sleep(REDIAL_PAUSE);
         let hello = Hello::new(self.gate.cluster(), self.node.0, Purpose::Heart);
-        match dial(self.head, &self.dial.to(self.head_identity), &hello, Timeouts::default()) {
+        // This is called again and again, so nothing is tried again within.
+        let once = Timeouts { attempts: 1, ..Timeouts::default() };
+        match dial(self.head, &self.dial.to(self.head_identity), &hello, once) {
             Ok((_, wire)) => Some(wire),
             Err(DialError::RefusedInWords { reason, .. }) => {
                 self.gate.push(Arrived::Expelled { reason });
