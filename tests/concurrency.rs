@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Barrier, Mutex};
 
 use bireme_runtime::core::failure::Failure;
-use bireme_runtime::core::id::{ActorId, FunctionKey, TaskId};
+use bireme_runtime::core::id::{ActorId, TaskId};
 use bireme_runtime::core::spec::{ACTOR_CONCURRENCY_MAX, ActorOptions, TaskOptions};
 use bireme_runtime::{
     Encoded, Error, Function, Invocation, Ref, Runtime, Submit, Target, Ticket, inventory, set_cancel_hook,
@@ -47,7 +47,7 @@ inventory::submit! { ASK_SELF }
 inventory::submit! { SCOPED }
 
 const fn function(signature: &'static str, run: fn(&mut Invocation<'_>) -> Ran) -> Function {
-    Function { signature, name: signature, run }
+    Function::by_hand(signature, run)
 }
 
 fn number(value: u32) -> Encoded {
@@ -181,7 +181,7 @@ fn submit(
 ) -> Result<Ref, Error> {
     let resources = Default::default();
     let options = TaskOptions { name: function.name.into(), resources, retries_max, ..TaskOptions::default() };
-    let (options, function) = (Arc::new(options), FunctionKey::of(function.signature));
+    let (options, function) = (Arc::new(options), function.key());
     let (dependencies, nested, keep) = (Vec::new(), Vec::new(), Vec::new());
     let request = Submit {
         function,

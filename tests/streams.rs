@@ -76,12 +76,13 @@ fn construct(call: &mut Invocation<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-inventory::submit! { Function { signature: "tests::streams::source", name: "source", run: source } }
-inventory::submit! { Function { signature: "tests::streams::reader", name: "reader", run: reader } }
-inventory::submit! { Function { signature: "tests::streams::construct", name: "construct", run: construct } }
+inventory::submit! { Function::by_hand("tests::streams::source", source) }
+inventory::submit! { Function::by_hand("tests::streams::reader", reader) }
+inventory::submit! { Function::by_hand("tests::streams::construct", construct) }
 
 fn key(name: &str) -> bireme_runtime::core::id::FunctionKey {
-    bireme_runtime::core::id::FunctionKey::of(&format!("tests::streams::{name}"))
+    let path = format!("tests::streams::{name}");
+    Function::all().find(|function| function.signature == path).unwrap().key()
 }
 
 fn ask(name: &str, payload: Vec<u8>, stream: Option<Stream>) -> Submit {

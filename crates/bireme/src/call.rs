@@ -5,9 +5,8 @@ use std::fmt::Display;
 use std::sync::OnceLock;
 
 use bireme_runtime::core::failure::Failure;
-use bireme_runtime::core::id::FunctionKey;
 use bireme_runtime::core::stream::Stream;
-use bireme_runtime::{Invocation, Ref, Submit, Target};
+use bireme_runtime::{Identity, Invocation, Ref, Submit, Target};
 
 use crate::argument::Arguments;
 use crate::options::{Chosen, Defaults, Options};
@@ -15,7 +14,7 @@ use crate::{Error, ObjectRef, ObjectRefStream, Result, Value, codec, context};
 
 /// A remote function, constructor or method at the caller's side.
 pub struct Site {
-    pub(crate) key: FunctionKey,
+    identity: Identity,
     returns: u32,
     defaults: Defaults,
     chosen: OnceLock<Result<Chosen>>,
@@ -23,8 +22,8 @@ pub struct Site {
 
 impl Site {
     /// What the macros know of a function.
-    pub const fn new(signature: &str, returns: u32, defaults: Defaults) -> Self {
-        Self { key: FunctionKey::of(signature), returns, defaults, chosen: OnceLock::new() }
+    pub const fn new(identity: Identity, returns: u32, defaults: Defaults) -> Self {
+        Self { identity, returns, defaults, chosen: OnceLock::new() }
     }
 
     /// Options to choose from, starting with the attribute's.
@@ -61,7 +60,7 @@ impl Site {
     ) -> Result<Vec<Ref>> {
         let Arguments { payload, dependencies, nested, keep, .. } = arguments.finish()?;
         context::runtime()?.submit(Submit {
-            function: self.key,
+            function: self.identity.key(),
             options,
             returns: self.returns,
             target,

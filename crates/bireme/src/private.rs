@@ -10,7 +10,7 @@ pub use crate::user_op::{OpSite, run_op};
 pub use bireme_runtime::core::failure::Failure;
 pub use bireme_runtime::core::id::FunctionKey;
 pub use bireme_runtime::core::stream::Stream;
-pub use bireme_runtime::{Function, Invocation};
+pub use bireme_runtime::{Function, Identity, Invocation};
 pub use inventory;
 pub use serde;
 

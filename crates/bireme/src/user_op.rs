@@ -10,7 +10,7 @@ use std::time::Duration;
 use bireme_runtime::core::collective::dtype_name;
 use bireme_runtime::core::failure::Failure;
 use bireme_runtime::core::id::{ObjectId, TaskId};
-use bireme_runtime::{Glance, Invocation, Ref, Runtime};
+use bireme_runtime::{Glance, Identity, Invocation, Ref, Runtime};
 use serde::{Deserialize, Serialize};
 
 use crate::argument::{Arguments, Inputs};
@@ -57,10 +57,10 @@ impl fmt::Display for Input {
 
 impl OpSite {
     /// What the macro knows of an op.
-    pub const fn new(signature: &str, name: &'static str) -> Self {
+    pub const fn new(identity: Identity, name: &'static str) -> Self {
         // The leader waits most of the time: with a CPU it would take the place of those for whom it waits.
-        let lead = Site::new(signature, 2, Defaults { name, cpus: 0.0, ..Defaults::TASK });
-        Self { name, lead, combine: Site::new(signature, 1, Defaults { name, ..Defaults::TASK }) }
+        let lead = Site::new(identity, 2, Defaults { name, cpus: 0.0, ..Defaults::TASK });
+        Self { name, lead, combine: Site::new(identity, 1, Defaults { name, ..Defaults::TASK }) }
     }
 }
 

@@ -7,7 +7,7 @@ use syn::parse::Parser;
 use syn::{Attribute, Error, ImplItem, ImplItemFn, ItemImpl, Meta, ReceiverKind, Result, Type, Visibility};
 
 use crate::settings::{Kind, Settings};
-use crate::signature::{ReadShape, Shape, conditions, documentation, signature_text};
+use crate::signature::{ReadShape, Shape, conditions, documentation, identity, signature_text};
 use crate::stream::Limits;
 
 /// Methods that every handle has.
@@ -145,7 +145,8 @@ fn creation(subject: &Subject<'_>, settings: &Settings, constructor: &ImplItemFn
     };
     // The actor itself is no value: only the types of its arguments are names for error messages.
     let registered = Shape { results: Vec::new(), ..shape };
-    let register = registered.register(&quote!(<#handle>::__BIREME_SIGNATURE), name, &body);
+    let own = quote!(<#handle>::__BIREME_SIGNATURE);
+    let (identity, register) = (identity(&own, handle), registered.register(&own, handle, name, &body));
     let create = |options: TokenStream| quote!(::bireme::private::Handle::create(<#handle>::__bireme_site(), #options, #arguments));
     let plain = create(quote!(::core::option::Option::None));
     let chosen = create(quote!(::core::option::Option::Some(self.0)));
@@ -186,9 +187,11 @@ fn creation(subject: &Subject<'_>, settings: &Settings, constructor: &ImplItemFn
         impl #handle {
             const __BIREME_SIGNATURE: &'static str = #signature;
 
+            const __BIREME_IDENTITY: ::bireme::private::Identity = #identity;
+
             fn __bireme_site() -> &'static ::bireme::private::Site {
                 static SITE: ::bireme::private::Site =
-                    ::bireme::private::Site::new(<#handle>::__BIREME_SIGNATURE, 1, #defaults);
+                    ::bireme::private::Site::new(<#handle>::__BIREME_IDENTITY, 1, #defaults);
                 &SITE
             }
         }
@@ -232,7 +235,7 @@ fn common(subject: &Subject<'_>, vis: &Visibility) -> TokenStream {
             type Handle = #handle;
 
             fn constructor() -> ::bireme::private::FunctionKey {
-                ::bireme::private::FunctionKey::of(<#handle>::__BIREME_SIGNATURE)
+                <#handle>::__BIREME_IDENTITY.key()
             }
 
             fn handle(inner: ::bireme::private::Handle) -> #handle {
@@ -273,7 +276,7 @@ fn common(subject: &Subject<'_>, vis: &Visibility) -> TokenStream {
 
 /// One method of the handle, and its registration.
 fn call(subject: &Subject<'_>, method: &ImplItemFn) -> Result<(TokenStream, TokenStream)> {
-    let Subject { this, name, .. } = subject;
+    let Subject { this, name, handle, .. } = subject;
     let sig = &method.sig;
     let ident = &sig.ident;
     if HANDLE_METHODS.contains(&ident.unraw().to_string().as_str()) {
@@ -294,6 +297,7 @@ fn call(subject: &Subject<'_>, method: &ImplItemFn) -> Result<(TokenStream, Toke
     let stream = limits.iter().map(|limits| limits.value());
     let path = format!("{name}::{}", ident.unraw());
     let signature = signature_text(&path, &shape.text);
+    let identity = identity(&signature, handle);
     let returns = shape.results.len() as u32;
     let (parameters, arguments) = (shape.parameters(), shape.arguments());
     let (references, hand_out) = (shape.references(), shape.hand_out());
@@ -305,7 +309,7 @@ fn call(subject: &Subject<'_>, method: &ImplItemFn) -> Result<(TokenStream, Toke
         #(#[doc = #undocumented])*
         #vis fn #ident(&self, #parameters) -> #references {
             static SITE: ::bireme::private::Site = ::bireme::private::Site::new(
-                #signature,
+                #identity,
                 #returns,
                 ::bireme::private::Defaults { name: #path, #(stream: #stream,)* ..::bireme::private::Defaults::CALL },
             );
@@ -329,6 +333,6 @@ fn call(subject: &Subject<'_>, method: &ImplItemFn) -> Result<(TokenStream, Toke
             #deliver
         }
     };
-    let register = shape.register(&signature, &path, &body);
+    let register = shape.register(&signature, handle, &path, &body);
     Ok((call, quote!(#(#cfgs)* #register)))
 }

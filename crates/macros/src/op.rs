@@ -6,7 +6,9 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Error, FnArg, ItemFn, Result, ReturnType, Signature, Type};
 
-use crate::signature::{conditions, documentation, refuse_qualifiers, signature_text};
+use crate::signature::{
+    conditions, documentation, function as registered, identity, refuse_qualifiers, signature_text,
+};
 
 const SHAPE: &str = "an op is `fn name(into: &mut [T], from: &[T])`, where `T` is a number that an `Array` can have: it \
                      combines `from` into `into`, element by element, and returns nothing";
@@ -22,6 +24,8 @@ pub fn expand(settings: &TokenStream, function: &ItemFn) -> Result<TokenStream> 
     let plain = name.unraw().to_string();
     let (docs, cfgs) = (documentation(&function.attrs), conditions(&function.attrs));
     let signature = signature_text(&plain, &format!("(&mut [{0}], &[{0}]) -> op", element.to_token_stream()));
+    let own = quote!(<#name>::__BIREME_SIGNATURE);
+    let (identity, registered) = (identity(&own, name), registered(&own, name, &plain));
     let shown = format!("The function `{plain}` as an op of reduces: `{plain}::OP`.");
     Ok(quote! {
         #function
@@ -40,7 +44,7 @@ pub fn expand(settings: &TokenStream, function: &ItemFn) -> Result<TokenStream> 
 
             fn __bireme_site() -> &'static ::bireme::private::OpSite {
                 static SITE: ::bireme::private::OpSite =
-                    ::bireme::private::OpSite::new(<#name>::__BIREME_SIGNATURE, #plain);
+                    ::bireme::private::OpSite::new(#identity, #plain);
                 &SITE
             }
 
@@ -56,7 +60,7 @@ pub fn expand(settings: &TokenStream, function: &ItemFn) -> Result<TokenStream> 
                 ::bireme::private::run_op::<#element>(__bireme_call, <#name>::__bireme_site(), #name)
             }
             ::bireme::private::inventory::submit! {
-                ::bireme::private::Function { signature: <#name>::__BIREME_SIGNATURE, name: #plain, run: __bireme_run }
+                #registered
             }
         };
     })

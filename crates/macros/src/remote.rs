@@ -9,7 +9,7 @@ use syn::ext::IdentExt;
 use syn::{Error, ItemFn, Result};
 
 use crate::settings::{Kind, Settings};
-use crate::signature::{ReadShape, Shape, conditions, documentation, signature_text};
+use crate::signature::{ReadShape, Shape, conditions, documentation, identity, signature_text};
 
 pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
     let settings = Settings::read(settings, Kind::Remote)?;
@@ -34,7 +34,8 @@ pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
     let (references, hand_out) = (shape.references(), shape.hand_out());
     let (decode, decoded, deliver) = (shape.decode(), shape.decoded(), shape.deliver());
     let body = quote!(#decode let output = #name(#(#decoded),*); #deliver);
-    let register = shape.register(&quote!(<#name>::__BIREME_SIGNATURE), &plain, &body);
+    let own = quote!(<#name>::__BIREME_SIGNATURE);
+    let (identity, register) = (identity(&own, name), shape.register(&own, name, &plain, &body));
     let submit = |options: TokenStream| {
         quote! {
             let mut results = ::bireme::private::Results::of(<#name>::__bireme_site().submit(#options, #arguments));
@@ -70,7 +71,7 @@ pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
 
             fn __bireme_site() -> &'static ::bireme::private::Site {
                 static SITE: ::bireme::private::Site =
-                    ::bireme::private::Site::new(<#name>::__BIREME_SIGNATURE, #returns, #defaults);
+                    ::bireme::private::Site::new(#identity, #returns, #defaults);
                 &SITE
             }
 

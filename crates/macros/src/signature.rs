@@ -174,8 +174,15 @@ impl Shape {
     }
 
     /// The registration of `run` in the worker's table, and of the types for error messages.
-    pub fn register(&self, signature: &TokenStream, name: &str, body: &TokenStream) -> TokenStream {
+    pub fn register(
+        &self,
+        signature: &TokenStream,
+        item: &impl ToTokens,
+        name: &str,
+        body: &TokenStream,
+    ) -> TokenStream {
         let (types, results) = (&self.types, &self.results);
+        let function = function(signature, item, name);
         quote! {
             const _: () = {
                 fn __bireme_run(
@@ -184,7 +191,7 @@ impl Shape {
                     #body
                 }
                 ::bireme::private::inventory::submit! {
-                    ::bireme::private::Function { signature: #signature, name: #name, run: __bireme_run }
+                    #function
                 }
                 ::bireme::private::inventory::submit! {
                     ::bireme::private::Types(|| ::std::vec![
@@ -314,8 +321,28 @@ pub fn conditions(attributes: &[syn::Attribute]) -> Vec<&syn::Attribute> {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).collect()
 }
 
-/// `module::name(types) -> result`, with its place, since two functions in two bodies may have the same path.
+/// `module::name(types) -> result`.
 pub fn signature_text(name: &str, types: &str) -> TokenStream {
     let text = format!("::{name}{types}");
-    quote!(::core::concat!(::core::module_path!(), #text, " at ", ::core::line!(), ":", ::core::column!()))
+    quote!(::core::concat!(::core::module_path!(), #text))
+}
+
+/// What a function is known by: its signature, and a type of its own or of its actor. Functions in two bodies may have one
+/// signature, and those that one macro call generates one place.
+pub fn identity(signature: &TokenStream, item: &impl ToTokens) -> TokenStream {
+    quote!(::bireme::private::Identity::new(#signature, ::core::any::TypeId::of::<#item>()))
+}
+
+/// The function for the worker's table.
+pub fn function(signature: &TokenStream, item: &impl ToTokens, name: &str) -> TokenStream {
+    let identity = identity(signature, item);
+    quote! {
+        ::bireme::private::Function {
+            identity: #identity,
+            signature: #signature,
+            place: ::core::concat!(::core::file!(), ":", ::core::line!(), ":", ::core::column!()),
+            name: #name,
+            run: __bireme_run,
+        }
+    }
 }

@@ -34,7 +34,13 @@ pub struct RustFunction {
 impl RustFunction {
     #[new]
     fn new(path: &str, wishes: Wishes) -> PyResult<Self> {
-        let function = bireme_runtime::Function::all().find(|function| function.path() == path);
+        let mut functions = bireme_runtime::Function::all().filter(|function| function.path() == path);
+        let function = functions.next();
+        if let (Some(one), Some(two)) = (function, functions.next()) {
+            let (one, two) = (one.place, two.place);
+            let text = format!("there are two remote Rust functions {path}, at {one} and at {two}: rename one of them");
+            return Err(PyValueError::new_err(text));
+        }
         let function = function.ok_or_else(|| {
             let mut known: Vec<_> = bireme_runtime::Function::all().map(bireme_runtime::Function::path).collect();
             known.sort_unstable();

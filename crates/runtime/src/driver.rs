@@ -33,6 +33,7 @@ pub(crate) struct Driver;
 impl Driver {
     pub(crate) fn start(config: Config) -> Result<Arc<Process>, Error> {
         crate::forked::check_forked()?;
+        crate::function::Function::check_all()?;
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         if running.is_some() || process::current().is_some() {
             return Err(Error::AlreadyRunning);

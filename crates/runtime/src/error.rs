@@ -33,6 +33,17 @@ pub enum Error {
     /// `init` was called twice.
     #[error("the runtime is running already; call `shutdown` before another `init`")]
     AlreadyRunning,
+    /// Two remote functions of this program cannot be told apart.
+    #[error(
+        "two remote functions have the same key, so that a task could run the wrong one: {one}, and {two}; give one of them \
+         another name"
+    )]
+    DuplicateFunction {
+        /// One of them, with its place.
+        one: String,
+        /// The other.
+        two: String,
+    },
     /// This process is a fork of one with a runtime, which has none of its threads and links.
     #[error(
         "this process was forked from a driver or worker and cannot use its runtime; start tasks instead of processes, or \

@@ -2,24 +2,69 @@
 //!
 //! The front end's macros submit one [`Function`] per remote function, constructor and method. A worker looks the key of
 //! a task up and calls `run` with an [`Invocation`], which hands over the arguments and takes the results.
+//!
+//! A key is made of the signature and of a type that stands for the function alone ([`Identity`]): neither its path nor its
+//! place is enough, since functions in two bodies may have the same path, and all that one macro call generates has one
+//! place. Driver and workers are one executable, so keys are the same in all of them.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use bireme_core::failure::Failure;
-use bireme_core::id::{FunctionKey, TaskId};
+use bireme_core::id::{FunctionKey, TaskId, digest};
 use bireme_core::spec::TaskSpec;
 use bireme_core::value::RefSpec;
 
+use crate::error::Error;
 use crate::fetched::Fetched;
 use crate::streams;
 use crate::ticket::Deferral;
 
+/// What a remote function is known by.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity {
+    signature: FunctionKey,
+    item: TypeId,
+}
+
+impl Identity {
+    /// The function with this signature. `item` is a type that was made for it, or for the actor whose method it is: no two
+    /// functions have both in common.
+    pub const fn new(signature: &str, item: TypeId) -> Self {
+        Self { signature: FunctionKey::of(signature), item }
+    }
+
+    /// The key that a task carries.
+    pub fn key(&self) -> FunctionKey {
+        let mut sum = Sum(self.signature.0);
+        self.item.hash(&mut sum);
+        FunctionKey(sum.0)
+    }
+}
+
+/// A hash that is the same in every process.
+struct Sum(u64);
+
+impl Hasher for Sum {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = digest(bytes) ^ self.0.rotate_left(31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// A function that can run in a worker.
 pub struct Function {
-    /// Path, argument types and result type: what its key is the hash of.
+    /// What its key is made of.
+    pub identity: Identity,
+    /// Path, argument types and result type.
     pub signature: &'static str,
+    /// File, line and column, for people.
+    pub place: &'static str,
     /// Short name for people.
     pub name: &'static str,
     /// Decodes the arguments, runs the user's code, encodes the results.
@@ -28,17 +73,33 @@ pub struct Function {
 
 inventory::collect!(Function);
 
+type Table = HashMap<FunctionKey, &'static Function>;
+
 impl Function {
-    /// The key that a task carries.
-    pub const fn key(&self) -> FunctionKey {
-        FunctionKey::of(self.signature)
+    /// A function that no macro has made, known by its signature alone.
+    pub const fn by_hand(signature: &'static str, run: fn(&mut Invocation<'_>) -> Result<(), Failure>) -> Self {
+        let identity = Identity::new(signature, TypeId::of::<()>());
+        Self { identity, signature, place: "no place", name: signature, run }
     }
 
-    /// The function with this key, when this executable has it.
+    /// The key that a task carries.
+    pub fn key(&self) -> FunctionKey {
+        self.identity.key()
+    }
+
+    /// The function with this key, when this executable has it, and has it once.
     pub fn find(key: FunctionKey) -> Option<&'static Function> {
-        static TABLE: OnceLock<HashMap<FunctionKey, &'static Function>> = OnceLock::new();
-        let table = TABLE.get_or_init(|| inventory::iter::<Function>.into_iter().map(|f| (f.key(), f)).collect());
-        table.get(&key).copied()
+        Self::table().as_ref().ok()?.get(&key).copied()
+    }
+
+    /// Refuses an executable in which two functions have one key: a task could run the wrong one.
+    pub(crate) fn check_all() -> Result<(), Error> {
+        Self::table().as_ref().map(|_| ()).map_err(Clone::clone)
+    }
+
+    fn table() -> &'static Result<Table, Error> {
+        static TABLE: OnceLock<Result<Table, Error>> = OnceLock::new();
+        TABLE.get_or_init(|| tabulate(Self::all()))
     }
 
     /// All functions of this executable or library.
@@ -50,6 +111,18 @@ impl Function {
     pub fn path(&self) -> &'static str {
         self.signature.split_once('(').map_or(self.signature, |(path, _)| path)
     }
+}
+
+fn tabulate(functions: impl Iterator<Item = &'static Function>) -> Result<Table, Error> {
+    let mut table = Table::new();
+    for function in functions {
+        if let Some(other) = table.insert(function.key(), function) {
+            let shown = |function: &Function| format!("{} at {}", function.signature, function.place);
+            let (one, two) = (shown(other), shown(function));
+            return Err(Error::DuplicateFunction { one, two });
+        }
+    }
+    Ok(table)
 }
 
 /// A piece of a value, borrowed from wherever it is until it is copied into the store.
@@ -142,5 +215,34 @@ impl Invocation<'_> {
     pub fn yield_item(&mut self, item: Encoded) -> Result<(), Failure> {
         streams::yield_item(self.deferral.process, self.task, item)?;
         streams::wait_for_room(self.deferral.process, self.task)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    enum One {}
+    enum Two {}
+
+    const fn function<T: 'static>(signature: &'static str, place: &'static str) -> Function {
+        Function { identity: Identity::new(signature, TypeId::of::<T>()), signature, place, name: "f", run: |_| Ok(()) }
+    }
+
+    #[test]
+    fn functions_with_one_signature_and_place_have_different_keys() {
+        static ALL: [Function; 3] =
+            [function::<One>("a::f()", "a.rs:1:1"), function::<Two>("a::f()", "a.rs:1:1"), function::<One>("a::g()", "")];
+        let table = tabulate(ALL.iter()).unwrap();
+        assert_eq!(table.len(), ALL.len());
+        assert!(ALL.iter().all(|function| std::ptr::eq(table[&function.key()], function)));
+    }
+
+    #[test]
+    fn two_functions_with_one_key_are_refused_by_name() {
+        static ALL: [Function; 2] = [function::<One>("a::f()", "a.rs:1:1"), function::<One>("a::f()", "b.rs:2:2")];
+        let refused = tabulate(ALL.iter()).err().unwrap().to_string();
+        assert!(refused.contains("a::f() at a.rs:1:1") && refused.contains("a::f() at b.rs:2:2"), "{refused}");
     }
 }

@@ -55,7 +55,7 @@ pub use config::{Config, OBJECT_STORE_BYTES_MIN};
 pub use error::Error;
 pub use fetched::{Fetched, Glance};
 pub use forked::{check_forked, is_forked};
-pub use function::{Encoded, Function, Interpreter, Invocation, Part, set_interpreter};
+pub use function::{Encoded, Function, Identity, Interpreter, Invocation, Part, set_interpreter};
 pub use groups::NewGroup;
 pub use inventory;
 pub use output::{Output, OutputLine, Stream, Throttle};

@@ -46,6 +46,7 @@ pub fn run(start: WorkerStart) -> ! {
 
 fn begin(mut start: WorkerStart) -> Result<Arc<Process>, Error> {
     crate::forked::become_original();
+    Function::check_all()?;
     let broken = |what: &'static str| move |reason: String| Error::System { what, reason };
     let mut take = |name: &str| start.take(name).ok_or_else(|| broken("taking over shared memory")(name.to_owned()));
     let mut fabric = Fabric::from_fd(take("fabric")?).map_err(|e| broken("mapping the fabric")(e.to_string()))?;
