@@ -1,7 +1,8 @@
 //! Arguments of remote calls: how they are given, how they travel, how the worker reads them.
 //!
 //! The payload of a task is one entry per argument: a tag, then
-//! - `VALUE`: the value in postcard;
+//! - `VALUE`: the value in the plain encoding;
+//! - `DESCRIBED`: the value in the self-describing one;
 //! - `REFERENCE`: nothing, the value is the next of the task's dependencies;
 //! - `RAW`: a u32 length and the bytes of an object (small bytes and arrays).
 //!
@@ -12,12 +13,13 @@ use bireme_runtime::core::spec::ARGUMENT_REFS_MAX;
 use bireme_runtime::core::value::{INLINE_BYTES_MAX, RefSpec};
 use bireme_runtime::{Encoded, Fetched, Invocation, Ref};
 
-use crate::codec::Form;
+use crate::codec::{Encoding, Form};
 use crate::{Error, ObjectRef, Result, Value, codec, context, scope};
 
 const VALUE: u8 = 0;
 const REFERENCE: u8 = 1;
 const RAW: u8 = 2;
+const DESCRIBED: u8 = 3;
 /// First allocation for a payload: most are smaller.
 const SMALL_PAYLOAD_BYTES: usize = 64;
 
@@ -143,14 +145,17 @@ impl Arguments {
         }
         let start = self.payload.len();
         self.payload.push(VALUE);
-        let scope::Collected { nested, keep, .. } = codec::append(value, &mut self.payload)?;
+        let (encoding, scope::Collected { nested, keep, .. }) = codec::append(value, &mut self.payload)?;
+        if encoding == Encoding::Described {
+            self.payload[start] = DESCRIBED;
+        }
         if self.payload.len() < INLINE_BYTES_MAX {
             self.nested.extend(nested);
             self.keep.extend(keep);
             return Ok(());
         }
         let mut head = Vec::with_capacity(self.payload.len() - start + 16);
-        codec::start_object::<T>(&mut head);
+        codec::start_object::<T>(&mut head, encoding);
         head.extend_from_slice(&self.payload[start + 1..]);
         self.payload.truncate(start);
         // `keep` lives until the put is done: from then on the object keeps what is inside it.
@@ -188,9 +193,9 @@ impl<'a> Inputs<'a> {
         let (tag, rest) = self.rest.split_first().ok_or_else(short)?;
         self.rest = rest;
         match *tag {
-            VALUE => {
-                let (value, rest) =
-                    postcard::take_from_bytes(rest).map_err(|error| codec::cannot::<T>("decoded", &error))?;
+            VALUE | DESCRIBED => {
+                let encoding = if *tag == VALUE { Encoding::Plain } else { Encoding::Described };
+                let (value, rest) = codec::take(rest, encoding)?;
                 self.rest = rest;
                 Ok(value)
             }

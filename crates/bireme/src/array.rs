@@ -207,6 +207,9 @@ impl<'de> Deserialize<'de> for Array {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error as _;
         let (code, shape, bytes) = <(u8, Vec<usize>, Bytes)>::deserialize(deserializer)?;
+        if crate::codec::probe::is_probing() {
+            return Ok(Array::from(Vec::<u8>::new()));
+        }
         let dtype = DTYPES.into_iter().find(|dtype| *dtype as u8 == code);
         let dtype = dtype.ok_or_else(|| D::Error::custom("unknown element type of an array"))?;
         Array::from_parts(dtype, shape, bytes).map_err(D::Error::custom)

@@ -1,7 +1,7 @@
-//! The bytes of an object: an array as the store defines it, or a small header and then postcard or raw bytes.
+//! The bytes of an object: an array as the store defines it, or a small header and then a value or raw bytes.
 //!
 //! ```text
-//! 0      tag: 1 postcard, 2 bytes (`B` is the first letter of an array's own header)
+//! 0      tag: 1 plain, 2 bytes, 4 self-describing (`B` is the first letter of an array's own header)
 //! 1..4   zero
 //! 4..8   u32: where the payload starts (a multiple of 64 for large bytes, so that views are aligned)
 //! 8..16  u64: fingerprint of the Rust type; 0 for raw bytes of another language
@@ -9,25 +9,39 @@
 //!
 //! All numbers are little-endian. Values are serde types; [`Bytes`], [`Array`] and `Vec<u8>` are told apart at run time
 //! by their type id, so that they go as they are. Called by `object`, `argument` and the generated code.
+//!
+//! A value comes back as it went, or there is an error that names its type. Files: `form` (which encoding a type gets), `plain`
+//! (postcard), `described` (with kinds and names), `shape` (what writer and reader must agree on), `probe` (what a type asks
+//! for when it is read), `fault` (their errors).
+
+mod described;
+mod fault;
+mod form;
+mod plain;
+pub(crate) mod probe;
+mod shape;
 
 use std::any::{Any, type_name};
 
 use bireme_runtime::core::value::{INLINE_BYTES_MAX, LONG_BYTES};
 use bireme_runtime::{Encoded, Fetched, Ref};
-use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::scope::{self, Collected};
 use crate::{Array, Bytes, Error, Result, names};
 
+use fault::Fault;
+pub(crate) use form::Form as Encoding;
+
 const HEADER_BYTES: usize = 16;
 /// Payloads that are read in place start at a multiple of this.
 const PAYLOAD_ALIGN: usize = 64;
-const TAG_POSTCARD: u8 = 1;
+const TAG_PLAIN: u8 = 1;
 const TAG_BYTES: u8 = 2;
 /// A value that only Python reads.
 const TAG_PYTHON: u8 = 3;
+const TAG_DESCRIBED: u8 = 4;
 /// First byte of the store's header for arrays.
 const TAG_ARRAY: u8 = b'B';
 /// First allocation for a value: most are smaller.
@@ -35,7 +49,9 @@ const SMALL_VALUE_BYTES: usize = 128;
 
 /// A type that can be an argument, a result or an object: any owned serde type.
 ///
-/// Implemented for all of them; there is nothing to do but `#[derive(Serialize, Deserialize)]`.
+/// Implemented for all of them; there is nothing to do but `#[derive(Serialize, Deserialize)]`. A value arrives as it was, or
+/// there is an error that names its type: `Serialize` and `Deserialize` have to agree, so skip fields and variants in both
+/// directions or in none.
 ///
 /// ```
 /// fn is_value<T: bireme::Value>() {}
@@ -76,29 +92,6 @@ struct Kept {
 impl AsRef<[u8]> for Kept {
     fn as_ref(&self) -> &[u8] {
         self.body.as_ref().map_or(&[], |body| (**body).as_ref())
-    }
-}
-
-/// Appends to a vector; postcard's own flavour for that starts with a new one.
-pub(crate) struct Append<'a>(pub(crate) &'a mut Vec<u8>);
-
-impl Flavor for Append<'_> {
-    type Output = ();
-
-    #[inline]
-    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
-        self.0.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    #[inline]
-    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
-        self.0.push(byte);
-        Ok(())
-    }
-
-    fn finalize(self) -> postcard::Result<()> {
-        Ok(())
     }
 }
 
@@ -150,9 +143,13 @@ fn write_header(head: &mut Vec<u8>, tag: u8, start: usize, print: u64) {
     head.extend_from_slice(&print.to_le_bytes());
 }
 
-/// The header of a postcard object of type `T`.
-pub(crate) fn start_object<T: Value>(head: &mut Vec<u8>) {
-    write_header(head, TAG_POSTCARD, HEADER_BYTES, names::fingerprint::<T>());
+/// The header of an object of type `T` in this encoding.
+pub(crate) fn start_object<T: Value>(head: &mut Vec<u8>, encoding: Encoding) {
+    let tag = match encoding {
+        Encoding::Plain => TAG_PLAIN,
+        Encoding::Described => TAG_DESCRIBED,
+    };
+    write_header(head, tag, HEADER_BYTES, names::fingerprint::<T>());
 }
 
 /// A value as an object.
@@ -162,17 +159,48 @@ pub(crate) fn pack<T: Value>(value: T) -> Result<Packed> {
         Form::Serde(value) => value,
     };
     let mut head = Vec::with_capacity(HEADER_BYTES + size_of::<T>().max(SMALL_VALUE_BYTES));
-    start_object::<T>(&mut head);
-    let Collected { nested, keep, .. } = append(&value, &mut head)?;
+    start_object::<T>(&mut head, Encoding::Plain);
+    let (encoding, Collected { nested, keep, .. }) = append(&value, &mut head)?;
+    if encoding == Encoding::Described {
+        head[0] = TAG_DESCRIBED;
+    }
     Ok(Packed { encoded: Encoded { head, nested, ..Encoded::default() }, keep })
 }
 
-/// Appends a value's postcard bytes; the references inside are collected.
-pub(crate) fn append<T: Value>(value: &T, out: &mut Vec<u8>) -> Result<Collected> {
-    let ((), collected) = scope::collect(|| {
-        postcard::serialize_with_flavor(value, Append(out)).map_err(|error| cannot::<T>("encoded", &error))
-    })?;
-    Ok(collected)
+/// Appends a value in the encoding of its type; the references inside are collected.
+pub(crate) fn append<T: Value>(value: &T, out: &mut Vec<u8>) -> Result<(Encoding, Collected)> {
+    let start = out.len();
+    if form::of::<T>() == Encoding::Plain {
+        let written = scope::collect(|| match plain::encode(value, out) {
+            Ok(()) => Ok(true),
+            Err(Fault::NotPlain(_)) => Ok(false),
+            Err(fault) => Err(cannot::<T>("encoded", &fault)),
+        })?;
+        if let (true, collected) = written {
+            return Ok((Encoding::Plain, collected));
+        }
+        form::set_described::<T>();
+        out.truncate(start);
+    }
+    let ((), collected) =
+        scope::collect(|| described::encode(value, out).map_err(|fault| cannot::<T>("encoded", &fault)))?;
+    Ok((Encoding::Described, collected))
+}
+
+/// The value at the beginning of `bytes`, and what follows it.
+pub(crate) fn take<T: Value>(bytes: &[u8], encoding: Encoding) -> Result<(T, &[u8])> {
+    let taken = match encoding {
+        Encoding::Plain => plain::decode(bytes),
+        Encoding::Described => described::decode(bytes),
+    };
+    taken.map_err(|fault| cannot::<T>("decoded", &fault))
+}
+
+fn take_all<T: Value>(bytes: &[u8], encoding: Encoding) -> Result<T> {
+    match take(bytes, encoding)? {
+        (value, []) => Ok(value),
+        (_, rest) => Err(cannot::<T>("decoded", &format!("{} bytes are left over", rest.len()))),
+    }
 }
 
 pub(crate) fn cannot<T: ?Sized>(action: &'static str, error: &dyn std::fmt::Display) -> Error {
@@ -199,7 +227,8 @@ pub(crate) fn unpack<T: Value>(object: &Fetched) -> Result<T> {
     }
     let payload = object.get(start..).ok_or_else(|| broken("the object is shorter than its header says"))?;
     match tag {
-        TAG_POSTCARD => postcard::from_bytes(payload).map_err(|error| cannot::<T>("decoded", &error)),
+        TAG_PLAIN => take_all(payload, Encoding::Plain),
+        TAG_DESCRIBED => take_all(payload, Encoding::Described),
         TAG_BYTES => {
             let view = || Bytes::from_owner(object.clone()).slice(start..);
             give(view).or_else(|| give(|| payload.to_vec())).ok_or_else(|| broken("it is not made of raw bytes"))
@@ -237,3 +266,7 @@ fn give<T: 'static, M: 'static>(make: impl FnOnce() -> M) -> Option<T> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod nasty;

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn stored(packed: Packed) -> Fetched {
+pub(super) fn stored(packed: Packed) -> Fetched {
     let bytes: Vec<u8> = packed.encoded.parts().flatten().copied().collect();
     Fetched::Inline(bytes.into())
 }
@@ -62,16 +62,15 @@ fn raw_bytes_of_another_language_are_read_and_its_own_values_refused() {
 
 #[test]
 fn a_value_that_serde_refuses_is_an_error_with_its_type() {
-    // Postcard has no sequences of unknown length.
     #[derive(serde::Deserialize)]
-    struct Endless;
-    impl Serialize for Endless {
-        fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-            serializer.serialize_seq(None).map(|_| unreachable!("postcard refuses"))
+    struct Secret;
+    impl Serialize for Secret {
+        fn serialize<S: serde::Serializer>(&self, _: S) -> std::result::Result<S::Ok, S::Error> {
+            Err(serde::ser::Error::custom("it stays here"))
         }
     }
-    let error = pack(Endless).err().unwrap().to_string();
-    assert!(error.contains("Endless") && error.contains("encoded"), "{error}");
+    let error = pack(Secret).err().unwrap().to_string();
+    assert!(error.contains("Secret") && error.contains("encoded") && error.contains("it stays here"), "{error}");
 }
 
 proptest! {
