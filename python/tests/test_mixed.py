@@ -100,6 +100,16 @@ def test_arrays_go_from_a_python_task_through_a_rust_task_to_a_python_task(exten
     assert output == "all is well\n", errors
 
 
+def test_a_runtime_that_rust_starts_in_a_shared_library_is_refused(extension: Path, program: Any) -> None:
+    source = """
+        import bireme
+        print(bireme._native.start_from_rust())
+    """
+    output, errors = program.run(source=source, env={"BIREME_NATIVE": str(extension)})
+    assert "bireme is linked into a shared library" in output and "python" in output, output + errors
+    assert output.count("\n") == 1, "the program ran once"
+
+
 def test_without_the_extension_the_error_says_what_is_missing(program: Any) -> None:
     source = """
         import bireme

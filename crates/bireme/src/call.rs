@@ -2,6 +2,7 @@
 
 use std::any::type_name;
 use std::fmt::Display;
+use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 use bireme_runtime::core::failure::Failure;
@@ -126,12 +127,47 @@ pub fn broken(call: &Invocation<'_>, error: Error) -> Failure {
     }
 }
 
-/// The value inside a `Result`, for functions that name theirs by an alias.
-pub trait Outcome {
-    /// What `Ok` holds.
+/// What a function returned, taken apart by its type and not by the name of that: `IS_RESULT` is [`Returned`]'s.
+#[diagnostic::on_unimplemented(
+    message = "the error of `{Self}` cannot be told to the caller",
+    note = "an error that a remote function returns needs `std::fmt::Display`"
+)]
+pub trait Outcome<const IS_RESULT: bool> {
+    /// What the caller gets when all went well.
     type Value;
+
+    /// The value, or the failure of the task.
+    fn split(self, call: &Invocation<'_>) -> std::result::Result<Self::Value, Failure>;
 }
 
-impl<T, E> Outcome for Result<T, E> {
+impl<T> Outcome<false> for T {
     type Value = T;
+
+    fn split(self, _: &Invocation<'_>) -> std::result::Result<T, Failure> {
+        Ok(self)
+    }
 }
+
+impl<T, E: Display> Outcome<true> for std::result::Result<T, E> {
+    type Value = T;
+
+    fn split(self, call: &Invocation<'_>) -> std::result::Result<T, Failure> {
+        self.map_err(|error| returned(call, &error))
+    }
+}
+
+/// Says whether a type is a `Result`: then it has the constant itself, else from [`NoResult`], which counts for less.
+pub struct Returned<T>(PhantomData<T>);
+
+impl<T, E> Returned<std::result::Result<T, E>> {
+    /// It is one.
+    pub const IS_RESULT: bool = true;
+}
+
+/// The constant of all other types.
+pub trait NoResult {
+    /// It is none.
+    const IS_RESULT: bool = false;
+}
+
+impl<T> NoResult for Returned<T> {}

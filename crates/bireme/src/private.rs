@@ -2,7 +2,7 @@
 
 pub use crate::actor::{Handle, state};
 pub use crate::argument::{Arguments, Inputs};
-pub use crate::call::{Outcome, Results, Site, broken, give, returned};
+pub use crate::call::{NoResult, Outcome, Results, Returned, Site, broken, give};
 pub use crate::names::Types;
 pub use crate::options::{Defaults, Options};
 pub use crate::stream::{try_yield_all, yield_all, yield_from};

@@ -15,7 +15,7 @@ use bireme_runtime::core::id::TaskId;
 use bireme_runtime::{Invocation, Ref, Runtime};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::call::{broken, returned};
+use crate::call::{Outcome, broken};
 use crate::{Actor, Error, ObjectRef, Result, Value, actor, codec};
 
 /// References to the items of a streaming task, as they are made: see [`macro@crate::remote`].
@@ -200,13 +200,16 @@ pub fn yield_all<T: Value>(
 }
 
 /// The same for items that may be errors: the first one ends the stream.
-pub fn try_yield_all<T: Value, E: fmt::Display>(
+pub fn try_yield_all<O: Outcome<IS_RESULT>, const IS_RESULT: bool>(
     call: &mut Invocation<'_>,
-    items: impl IntoIterator<Item = std::result::Result<T, E>>,
-) -> std::result::Result<(), Failure> {
-    items.into_iter().try_for_each(|item| match item {
-        Ok(item) => yield_one(call, item),
-        Err(error) => Err(returned(call, &error)),
+    items: impl IntoIterator<Item = O>,
+) -> std::result::Result<(), Failure>
+where
+    O::Value: Value,
+{
+    items.into_iter().try_for_each(|item| {
+        let item = item.split(call)?;
+        yield_one(call, item)
     })
 }
 

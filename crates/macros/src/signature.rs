@@ -20,8 +20,8 @@ pub struct Shape {
     pub results: Vec<TokenStream>,
     /// Whether the results come as a tuple.
     pub several: bool,
-    /// Whether the function returns a `Result`, or items that are.
-    pub fallible: bool,
+    /// What the function returns, or each of its items, when that may be a `Result`: only the compiler knows.
+    pub outcome: Option<TokenStream>,
     /// Whether its results come one by one.
     pub stream: bool,
     /// Types as text, for the signature.
@@ -39,12 +39,12 @@ impl Shape {
             return Err(Error::new(output.span(), text));
         }
         let whole = owned(&output, this, "return an owned value")?;
-        let (value, fallible) = ok_type(&output, &whole, this)?;
+        let outcome = may_be_result(&output).then(|| whole.clone());
         let (results, several) = match returns {
-            None => (vec![value.1], false),
-            Some(count) => (tuple(count, value.0.as_ref(), this)?, true),
+            None => (vec![value_type(&outcome, &whole)], false),
+            Some(count) => (tuple(count, named_value(&output), this)?, true),
         };
-        Ok(Self { results, several, fallible, ..taking }.giving(&whole))
+        Ok(Self { results, several, outcome, ..taking }.giving(&whole))
     }
 
     /// Reads a signature whose results come one by one.
@@ -55,8 +55,8 @@ impl Shape {
         }
         let item = item_type(&output(sig))?;
         let whole = owned(&item, this, "give owned items")?;
-        let (value, fallible) = ok_type(&item, &whole, this)?;
-        Ok(Self { results: vec![value.1], fallible, stream: true, ..taking }.giving(&whole))
+        let outcome = may_be_result(&item).then(|| whole.clone());
+        Ok(Self { results: vec![value_type(&outcome, &whole)], outcome, stream: true, ..taking }.giving(&whole))
     }
 
     fn giving(mut self, whole: &TokenStream) -> Self {
@@ -80,7 +80,7 @@ impl Shape {
             )?);
         }
         let results = Vec::new();
-        Ok(Self { names, types, results, several: false, fallible: false, stream: false, text: String::new() })
+        Ok(Self { names, types, results, several: false, outcome: None, stream: false, text: String::new() })
     }
 
     /// The caller's parameters.
@@ -140,24 +140,24 @@ impl Shape {
 
     /// Takes the value out of `output`, or ends the call with its error.
     pub fn unwrap(&self) -> TokenStream {
-        if !self.fallible {
-            return TokenStream::new();
-        }
+        let Some(outcome) = &self.outcome else { return TokenStream::new() };
+        let is_result = is_result(outcome);
         quote! {
-            let output = match output {
+            let output = match <#outcome as ::bireme::private::Outcome<#is_result>>::split(output, __bireme_call) {
                 ::core::result::Result::Ok(value) => value,
-                ::core::result::Result::Err(error) => {
-                    return ::core::result::Result::Err(::bireme::private::returned(__bireme_call, &error));
-                }
+                ::core::result::Result::Err(failure) => return ::core::result::Result::Err(failure),
             };
         }
     }
 
     /// Hands `output` over to the runtime.
     pub fn deliver(&self) -> TokenStream {
-        match (self.stream, self.fallible) {
-            (true, true) => return quote!(::bireme::private::try_yield_all(__bireme_call, output)),
-            (true, false) => return quote!(::bireme::private::yield_all(__bireme_call, output)),
+        match (self.stream, &self.outcome) {
+            (true, Some(outcome)) => {
+                let is_result = is_result(outcome);
+                return quote!(::bireme::private::try_yield_all::<#outcome, #is_result>(__bireme_call, output));
+            }
+            (true, None) => return quote!(::bireme::private::yield_all(__bireme_call, output)),
             _ => {}
         }
         let unwrap = self.unwrap();
@@ -280,22 +280,52 @@ fn replace_self(tokens: TokenStream, this: &Type) -> TokenStream {
     replaced.collect()
 }
 
-/// The value's type (as syntax when there is one, and as tokens), and whether it comes in a `Result`.
-type Outcome = ((Option<Type>, TokenStream), bool);
+/// Types of the standard library that are no `Result`, under names that nobody gives to one.
+const PLAIN: [&str; 26] = [
+    "bool", "char", "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize", "f32",
+    "f64", "String", "Vec", "Option", "PathBuf", "HashMap", "BTreeMap", "HashSet", "BTreeSet", "Bytes", "Array",
+];
 
-fn ok_type(output: &Type, whole: &TokenStream, this: Option<&Type>) -> Result<Outcome> {
-    let last = match output {
-        Type::Path(path) => path.path.segments.last().filter(|segment| segment.ident == "Result"),
-        _ => None,
-    };
-    let Some(last) = last else { return Ok(((Some(output.clone()), whole.clone()), false)) };
-    if let PathArguments::AngleBracketed(arguments) = &last.arguments
-        && let Some(GenericArgument::Type(value)) = arguments.args.first()
-    {
-        let tokens = owned(value, this, "return an owned value")?;
-        return Ok(((Some(value.clone()), tokens), true));
+/// Whether a type is, or may be a name for, a `Result`.
+fn may_be_result(output: &Type) -> bool {
+    match output {
+        Type::Path(path) => path.path.segments.last().is_none_or(|last| !PLAIN.iter().any(|plain| last.ident == plain)),
+        Type::Macro(_) | Type::Paren(_) | Type::Group(_) | Type::Verbatim(_) => true,
+        _ => false,
     }
-    Ok(((None, quote!(<#whole as ::bireme::private::Outcome>::Value)), true))
+}
+
+/// What a reference to the result stands for.
+fn value_type(outcome: &Option<TokenStream>, whole: &TokenStream) -> TokenStream {
+    match outcome {
+        Some(outcome) => {
+            let is_result = is_result(outcome);
+            quote!(<#outcome as ::bireme::private::Outcome<#is_result>>::Value)
+        }
+        None => whole.clone(),
+    }
+}
+
+/// A constant: whether this type is a `Result`, whatever its name.
+fn is_result(outcome: &TokenStream) -> TokenStream {
+    quote!({
+        #[allow(unused_imports)]
+        use ::bireme::private::NoResult as _;
+        <::bireme::private::Returned<#outcome>>::IS_RESULT
+    })
+}
+
+/// The type in a `Result` that is called so, or the type itself: for results that are taken apart by how they are written.
+fn named_value(output: &Type) -> Option<&Type> {
+    let Type::Path(path) = output else { return Some(output) };
+    let last = path.path.segments.last().filter(|segment| segment.ident == "Result")?;
+    match &last.arguments {
+        PathArguments::AngleBracketed(arguments) => match arguments.args.first() {
+            Some(GenericArgument::Type(value)) => Some(value),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 fn tuple(count: &LitInt, value: Option<&Type>, this: Option<&Type>) -> Result<Vec<TokenStream>> {

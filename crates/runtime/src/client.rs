@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bireme_core::id::{ActorId, FunctionKey, ObjectId, ProcessId, TaskId, digest};
 use bireme_core::ledger::Snapshot;
@@ -292,7 +292,7 @@ impl Runtime {
     pub fn get(&self, r: &Ref, timeout: Option<Duration>) -> Result<Fetched, Error> {
         self.check_refs([r])?;
         let object = r.id();
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = timeout.and_then(crate::clock::deadline);
         let mut asked = false;
         let waited = r.process().wait_for(deadline, &Interest::Objects(&[object]), |inner| {
             if let Some(value) = inner.owner.value(&object) {
@@ -362,7 +362,7 @@ impl Runtime {
         self.check_running()?;
         self.check_refs(refs.iter().copied())?;
         let objects: Vec<ObjectId> = refs.iter().map(|r| r.id()).collect();
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = timeout.and_then(crate::clock::deadline);
         let mut flags = vec![false; objects.len()];
         let mut missing = count;
         let process = &self.process;

@@ -1,6 +1,8 @@
 //! The one place that reads a clock: the machine's monotonic clock, which all processes share, and the calendar for what
 //! people set a date to.
 
+use std::time::{Duration, Instant};
+
 use bireme_core::time::Tick;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -14,4 +16,9 @@ pub fn now() -> Tick {
 /// The time of day, for expiries that people set. Nothing is ordered by it.
 pub fn seconds_since_1970() -> u64 {
     clock_gettime(ClockId::Realtime).tv_sec.try_into().unwrap_or(0)
+}
+
+/// When a wait of this length ends; none when that is later than a clock can say, which is never.
+pub(crate) fn deadline(timeout: Duration) -> Option<Instant> {
+    Instant::now().checked_add(timeout)
 }

@@ -15,6 +15,9 @@ use crate::output::Output;
 /// Smallest arena that makes sense.
 pub const OBJECT_STORE_BYTES_MIN: u64 = 1 << 20;
 
+/// Largest arena that a process can map twice.
+pub const OBJECT_STORE_BYTES_MAX: u64 = 1 << 46;
+
 /// Settings of an embedded runtime. Every field has a default.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -172,6 +175,11 @@ impl Config {
         if bytes < OBJECT_STORE_BYTES_MIN {
             let message =
                 format!("an object store of {bytes} bytes is too small; give at least {OBJECT_STORE_BYTES_MIN}");
+            return Err(Error::BadArgument(message));
+        }
+        if bytes > OBJECT_STORE_BYTES_MAX {
+            let message =
+                format!("an object store of {bytes} bytes is too large; give at most {OBJECT_STORE_BYTES_MAX}");
             return Err(Error::BadArgument(message));
         }
         Ok(bytes.next_multiple_of(4096))

@@ -39,6 +39,10 @@ impl Driver {
             return Err(Error::AlreadyRunning);
         }
         crate::entry::ensure_linked();
+        if config.worker_program.is_none() && config.program.is_none() && !crate::entry::is_in_program() {
+            let program = std::env::current_exe().map_or_else(|_| "it".to_owned(), |path| path.display().to_string());
+            return Err(Error::InSharedLibrary { program });
+        }
         let (process, started) = match &config.address {
             Some(address) => {
                 config.check_attached()?;

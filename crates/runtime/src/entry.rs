@@ -24,6 +24,12 @@ type Constructor = extern "C" fn(c_int, *const *const c_char, *const *const c_ch
 #[unsafe(link_section = ".init_array")]
 static ENTRY: Constructor = enter;
 
+/// Whether this code is part of the program that runs. In a library that another program has loaded it is not: that program,
+/// started again, would run its own `main` and be no worker.
+pub(crate) fn is_in_program() -> bool {
+    !matches!(later_constructors(), Table::Elsewhere)
+}
+
 /// Keeps [`ENTRY`] in the program: whoever can start a keeper refers to it.
 pub(crate) fn ensure_linked() {
     std::hint::black_box(&ENTRY);

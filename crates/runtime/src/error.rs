@@ -44,6 +44,15 @@ pub enum Error {
         /// The other.
         two: String,
     },
+    /// This code is in a shared library, and the program that has loaded it cannot be a worker.
+    #[error(
+        "bireme is linked into a shared library: workers are the program itself, started again, and {program} would run its \
+         own `main` instead; link bireme into the executable, or load the library from Python with the `bireme` package"
+    )]
+    InSharedLibrary {
+        /// The program that has loaded it.
+        program: String,
+    },
     /// This process is a fork of one with a runtime, which has none of its threads and links.
     #[error(
         "this process was forked from a driver or worker and cannot use its runtime; start tasks instead of processes, or \

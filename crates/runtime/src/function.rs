@@ -232,8 +232,11 @@ mod tests {
 
     #[test]
     fn functions_with_one_signature_and_place_have_different_keys() {
-        static ALL: [Function; 3] =
-            [function::<One>("a::f()", "a.rs:1:1"), function::<Two>("a::f()", "a.rs:1:1"), function::<One>("a::g()", "")];
+        static ALL: [Function; 3] = [
+            function::<One>("a::f()", "a.rs:1:1"),
+            function::<Two>("a::f()", "a.rs:1:1"),
+            function::<One>("a::g()", ""),
+        ];
         let table = tabulate(ALL.iter()).unwrap();
         assert_eq!(table.len(), ALL.len());
         assert!(ALL.iter().all(|function| std::ptr::eq(table[&function.key()], function)));

@@ -130,7 +130,7 @@ impl Outputs {
 
     /// Waits for lines: none when the time is up, `None` when the last one was taken.
     pub(crate) fn next(&self, timeout: Option<Duration>) -> Option<Vec<OutputLine>> {
-        let until = timeout.map(|timeout| Instant::now() + timeout);
+        let until = timeout.and_then(clock::deadline);
         let mut state = self.lock();
         loop {
             let now = clock::now();

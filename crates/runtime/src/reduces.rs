@@ -1,7 +1,7 @@
 //! What front ends call about reduces, and the arithmetic on small inputs, which are combined in the process that asks.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bireme_core::flow::Op;
 use bireme_core::id::{ObjectId, digest};
@@ -64,7 +64,7 @@ impl Runtime {
     pub fn used_inputs(&self, r: &Ref, timeout: Option<Duration>) -> Result<Vec<u32>, Error> {
         self.check_refs([r])?;
         let (object, process) = (r.id(), r.process());
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = timeout.and_then(crate::clock::deadline);
         let mut asked = false;
         let waited = process.wait_for(deadline, &Interest::Objects(&[object]), |inner| {
             if let Some(value) = inner.owner.value(&object) {

@@ -173,7 +173,7 @@ impl Membership {
                 (None, None) => None,
             }
         };
-        match process.wait_for(Some(Instant::now() + self.timeout), &Interest::Anything, formed) {
+        match process.wait_for(crate::clock::deadline(self.timeout), &Interest::Anything, formed) {
             Waited::Got(result) => result,
             Waited::Over => Err(process.over_error()),
             Waited::Interrupted => Err(Error::Interrupted),

@@ -4,7 +4,6 @@
 //! one is streamed when the other takes it, and its sender waits for that.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bireme_core::collective::{ArrayKind, Call, Came, Kind, Seat, Trouble, Word, stage_id};
 use bireme_core::flow::{Action, AreaSpec, FlowKey, FlowSpec, IntakeSpec, Origin, Part as Memory, Piece, Slice};
@@ -192,7 +191,7 @@ impl Membership {
         mut check: impl FnMut(&mut Inner) -> Option<R>,
     ) -> Result<R, Error> {
         let (group, rank) = (self.group, self.rank);
-        let deadline = Some(Instant::now() + self.timeout);
+        let deadline = crate::clock::deadline(self.timeout);
         let waited = process.wait_for(deadline, &Interest::Anything, |inner| match check(inner) {
             Some(got) => Some(Ok(got)),
             None => inner.collectives.member(group, rank)?.failure_with(other).map(Err),

@@ -37,7 +37,7 @@ impl Work {
     }
 
     fn wait_here(&self, timeout: Option<Duration>) -> Option<Result<Outcome, Error>> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = timeout.and_then(crate::clock::deadline);
         let mut state = self.lock();
         loop {
             if let Some(result) = &state.result {

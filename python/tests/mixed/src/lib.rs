@@ -50,7 +50,17 @@ fn give_up(reason: Vec<u8>) -> Vec<u8> {
     panic!("{}", String::from_utf8_lossy(&reason))
 }
 
+/// What a Rust program hears that starts a runtime in this library: the interpreter, started again, would be no worker.
+#[pyfunction]
+fn start_from_rust(py: Python<'_>) -> String {
+    py.detach(|| match bireme::init() {
+        Ok(_) => "started".to_owned(),
+        Err(error) => error.to_string(),
+    })
+}
+
 #[pymodule(gil_used = true)]
 fn bireme_mixed(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(start_from_rust, module)?)?;
     _native::fill(module)
 }
