@@ -44,6 +44,8 @@ impl FrameKind {
     pub const WELCOME: FrameKind = FrameKind(2);
     /// The answer to a hello: no, with the reason as text. This frame is the same in all versions.
     pub const REFUSED: FrameKind = FrameKind(3);
+    /// The answer to a hello: no, and that will not change, with the reason as text.
+    pub const DISMISSED: FrameKind = FrameKind(7);
     /// The answer to an enrolment: a certificate.
     pub const ENROLLED: FrameKind = FrameKind(4);
     /// The first frame on a loopback connection: prove that you belong to the user who asks.

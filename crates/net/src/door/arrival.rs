@@ -71,8 +71,12 @@ impl Line {
 
     /// Says no in words, as far as the other side listens.
     pub(super) fn refuse(&mut self, reason: &str) {
+        self.say_no(FrameKind::REFUSED, reason);
+    }
+
+    fn say_no(&mut self, kind: FrameKind, reason: &str) {
         // Who does not read it has no use for it either.
-        let _ = write_frame(self.wire(), FrameKind::REFUSED, encode_reason(reason));
+        let _ = write_frame(self.wire(), kind, encode_reason(reason));
     }
 }
 
@@ -104,21 +108,26 @@ impl Arrival {
         line.trust(&self.hello.purpose, Side::Door)
     }
 
-    /// Says no, in words that the people at the other end read.
+    /// Says no, in words that the people at the other end read. It may come again.
     pub fn refuse(mut self, reason: &str) {
-        self.say_no(reason);
+        self.say_no(FrameKind::REFUSED, reason);
     }
 
-    fn say_no(&mut self, reason: &str) {
+    /// Says no for good: what it wants it will never have.
+    pub fn dismiss(mut self, reason: &str) {
+        self.say_no(FrameKind::DISMISSED, reason);
+    }
+
+    fn say_no(&mut self, kind: FrameKind, reason: &str) {
         if let Some((mut line, _slot)) = self.pending.take() {
             self.refusals.refuse(self.address, reason);
-            line.refuse(reason);
+            line.say_no(kind, reason);
         }
     }
 }
 
 impl Drop for Arrival {
     fn drop(&mut self) {
-        self.say_no("the node is ending or too busy to answer: try again");
+        self.say_no(FrameKind::REFUSED, "the node is ending or too busy to answer: try again");
     }
 }

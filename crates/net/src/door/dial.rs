@@ -68,6 +68,14 @@ pub enum DialError {
         /// Its words.
         reason: String,
     },
+    /// The node says no, and that will not change.
+    #[error("{address} refused for good: {reason}")]
+    Dismissed {
+        /// What was dialled.
+        address: SocketAddr,
+        /// Its words.
+        reason: String,
+    },
     /// The handshake failed.
     #[error("{address}: {reason}")]
     Tls {
@@ -264,6 +272,7 @@ fn ask<G: Greeting>(address: SocketAddr, line: &mut Line, hello: &Hello) -> Resu
     let heard = read_frame(line.wire(), HELLO_BYTES_MAX).map_err(|error| DialError::of_read(address, error));
     match (heard, said) {
         (Ok((FrameKind::REFUSED, body)), _) => Err(DialError::RefusedInWords { address, reason: decode_reason(&body) }),
+        (Ok((FrameKind::DISMISSED, body)), _) => Err(DialError::Dismissed { address, reason: decode_reason(&body) }),
         (Ok((kind, body)), _) => G::decode(kind, &body).map_err(bad),
         (Err(error @ DialError::Tls { .. }), _) | (Err(error), Ok(())) => Err(error),
         (Err(_), Err(error)) => Err(DialError::of_wire(address, error)),

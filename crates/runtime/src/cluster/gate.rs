@@ -18,7 +18,7 @@ use bireme_net::tls::PeerIdentity;
 use bireme_net::wire::{Wire, delayed};
 
 use super::join::Answer;
-use super::register::{Register, Visit};
+use super::register::{No, Register, Visit};
 use super::{HEARTBEAT_PERIOD, hearts};
 
 /// So much may wait for the node's thread; what comes then is refused, and tried again by who wants it.
@@ -192,7 +192,7 @@ pub(crate) struct Porter(pub(crate) Arc<Gate>);
 
 impl Porter {
     /// Whether the one who came may be the node that it says, and is not one too many.
-    fn check(&self, arrival: &Arrival) -> Result<Visit, String> {
+    fn check(&self, arrival: &Arrival) -> Result<Visit, No> {
         let (register, node) = (&self.0.register, NodeId(arrival.hello.node));
         let identity = arrival.peer.map_or(0, |peer| peer.uid);
         match arrival.hello.purpose {
@@ -217,7 +217,8 @@ impl Greeter for Porter {
         }
         let visit = match self.check(&arrival) {
             Ok(visit) => visit,
-            Err(reason) => return arrival.refuse(&reason),
+            Err(No::Now(reason)) => return arrival.refuse(&reason),
+            Err(No::Ever(reason)) => return arrival.dismiss(&reason),
         };
         let (node, peer) = (NodeId(arrival.hello.node), arrival.peer);
         let purpose = arrival.hello.purpose.clone();

@@ -118,12 +118,55 @@ impl MemberHeart {
         let once = Timeouts { attempts: 1, ..Timeouts::default() };
         match dial(self.head, &self.dial.to(self.head_identity), &hello, once) {
             Ok((_, wire)) => Some(wire),
-            Err(DialError::RefusedInWords { reason, .. }) => {
+            // Whatever else it says may be different the next time; if it is not, the lease ends.
+            Err(DialError::Dismissed { reason, .. }) => {
                 self.gate.push(Arrived::Expelled { reason });
                 self.stop.store(true, Ordering::Release);
                 None
             }
             Err(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use bireme_net::door::{Door, Limits, LoopbackKey, Security};
+
+    use super::super::gate::Porter;
+    use super::*;
+
+    const CLUSTER: u128 = 11;
+
+    #[test]
+    fn a_member_that_is_told_to_try_again_tries_again_and_one_that_was_declared_dead_is_expelled() {
+        let folder = std::env::temp_dir().join(format!("bireme-hearts-{}", std::process::id()));
+        let key = LoopbackKey::open(&folder).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let (head, own) = (Gate::new(CLUSTER, None, Duration::ZERO), Gate::new(CLUSTER, None, Duration::ZERO));
+        let porter = Arc::new(Porter(Arc::clone(&head)));
+        let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let door = Door::open(address, CLUSTER, Security::Loopback(key.clone()), Limits::default(), porter).unwrap();
+        let heart = MemberHeart {
+            gate: Arc::clone(&own),
+            node: NodeId(2),
+            head: door.address(),
+            dial: Dialer::on_loopback(key),
+            head_identity: 0,
+            load: Arc::default(),
+            stop: Arc::default(),
+        };
+        let expelled = || own.take().into_iter().any(|arrived| matches!(arrived, Arrived::Expelled { .. }));
+        // The head is still starting, then it has not heard of this node: both may change.
+        assert!(heart.redial().is_none());
+        head.seated(NodeId::HEAD, None, Duration::from_millis(50));
+        assert!(heart.redial().is_none());
+        assert!(!expelled() && !heart.stop.load(Ordering::Acquire));
+        head.register.admit(NodeId(2), 0);
+        assert!(heart.redial().is_some());
+        head.register.dismiss(NodeId(2));
+        assert!(heart.redial().is_none());
+        assert!(expelled() && heart.stop.load(Ordering::Acquire));
     }
 }

@@ -38,6 +38,15 @@ impl Drop for Visit {
     }
 }
 
+/// Why somebody is not let in.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum No {
+    /// It may be let in another time.
+    Now(String),
+    /// It never will.
+    Ever(String),
+}
+
 impl Register {
     /// A node joined, with this number in its certificate; 0 for none.
     pub(crate) fn admit(&self, node: NodeId, identity: u128) {
@@ -58,26 +67,30 @@ impl Register {
     }
 
     /// Whether somebody with this certificate can be that node; if not, why.
-    pub(crate) fn check(&self, node: NodeId, identity: u128) -> Result<(), String> {
+    pub(crate) fn check(&self, node: NodeId, identity: u128) -> Result<(), No> {
         let books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match books.members.get(&node) {
             Some(known) if *known == identity => Ok(()),
-            Some(_) => Err(format!("the certificate is not that of {node}: nobody comes in under another's number")),
-            None if node.0 <= books.newest => {
-                Err(format!("{node} was declared dead or has left: it has to join again, and gets a new number"))
+            Some(_) => {
+                Err(No::Ever(format!("the certificate is not that of {node}: nobody comes in under another's number")))
             }
-            None => Err(format!("{node} is not known here yet: try again")),
+            None if node.0 <= books.newest => {
+                let reason =
+                    format!("{node} was declared dead or has left: it has to join again, and gets a new number");
+                Err(No::Ever(reason))
+            }
+            None => Err(No::Now(format!("{node} is not known here yet: try again"))),
         }
     }
 
     /// One more connection with this certificate, unless there are too many.
-    pub(crate) fn visit(self: &Arc<Self>, identity: u128) -> Result<Visit, String> {
+    pub(crate) fn visit(self: &Arc<Self>, identity: u128) -> Result<Visit, No> {
         let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = books.visits.entry(identity).or_default();
         if *count >= VISITS_MAX {
-            return Err(format!(
+            return Err(No::Now(format!(
                 "there are {VISITS_MAX} connections with this certificate: close some, then try again"
-            ));
+            )));
         }
         *count += 1;
         Ok(Visit { register: Arc::clone(self), identity })
@@ -92,15 +105,17 @@ mod tests {
     #[test]
     fn a_node_comes_in_with_its_own_certificate_while_it_is_a_member() {
         let register = Register::default();
-        assert!(register.check(NodeId(2), 7).unwrap_err().contains("try again"));
+        let now = |said: &'static str| move |no: No| matches!(no, No::Now(reason) if reason.contains(said));
+        let ever = |said: &'static str| move |no: No| matches!(no, No::Ever(reason) if reason.contains(said));
+        assert!(register.check(NodeId(2), 7).is_err_and(now("try again")));
         register.admit(NodeId(2), 7);
         register.admit(NodeId(3), 8);
         assert_eq!(register.check(NodeId(2), 7), Ok(()));
-        assert!(register.check(NodeId(2), 8).unwrap_err().contains("another's number"));
+        assert!(register.check(NodeId(2), 8).is_err_and(ever("another's number")));
         assert!(register.check(NodeId(2), 0).is_err(), "no certificate is none of its own");
         register.dismiss(NodeId(2));
-        assert!(register.check(NodeId(2), 7).unwrap_err().contains("declared dead"));
-        assert!(register.check(NodeId(4), 7).unwrap_err().contains("not known"));
+        assert!(register.check(NodeId(2), 7).is_err_and(ever("declared dead")));
+        assert!(register.check(NodeId(4), 7).is_err_and(now("not known")));
         assert!(register.is_gone(NodeId(2)) && !register.is_gone(NodeId(3)) && !register.is_gone(NodeId(4)));
     }
 

@@ -87,6 +87,12 @@ impl Dialer {
         Self(Arc::new(Dialling { identity, bulk_encryption, link_delay }))
     }
 
+    /// For tests: with a key of their own.
+    #[cfg(test)]
+    pub(crate) fn on_loopback(key: LoopbackKey) -> Self {
+        Self::new(Identity::Loopback(key), false, Duration::ZERO)
+    }
+
     /// Dials a node for a control link or a bulk stream: what comes on it is delayed as this node was told.
     pub(crate) fn link(
         &self,
