@@ -206,3 +206,39 @@ fn a_wait_gives_what_is_ready_and_leaves_the_rest() {
     assert_eq!(bireme::wait(&[closed, quick], 2, None).unwrap().0.len(), 2);
     assert!(matches!(bireme::wait::<u8>(&[], 1, None), Err(Error::BadArgument(_))));
 }
+
+pub struct Link;
+
+#[bireme::actor]
+impl Link {
+    pub fn new() -> Self {
+        Link
+    }
+
+    /// Has the first of these pass the rest on, and waits for it.
+    pub fn pass_on(&mut self, mut links: Vec<LinkHandle>) -> u8 {
+        if links.is_empty() {
+            return 0;
+        }
+        let next = links.remove(0);
+        next.pass_on(links).get().unwrap_or(u8::MAX)
+    }
+}
+
+#[test]
+fn an_actor_that_waits_for_itself_and_actors_that_wait_for_each_other_are_explained() {
+    let _turn = start(two_cpus());
+    let (one, two) = (Link::remote(), Link::remote());
+    let alone = Link::remote();
+    for (links, advice) in [
+        (vec![alone.clone(), alone], "call the method directly"),
+        (vec![one.clone(), two, one], "they wait for each other for ever"),
+    ] {
+        let actors: Vec<String> = links.iter().map(|link| link.id().to_string()).collect();
+        let call = links[0].pass_on(links[1..].to_vec());
+        support::eventually("the circle is seen", || call.explain().unwrap().contains("calls in a circle"));
+        let text = call.explain().unwrap();
+        has(&text, &["pass_on", advice]);
+        actors.iter().for_each(|actor| has(&text, &[actor]));
+    }
+}

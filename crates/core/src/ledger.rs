@@ -27,7 +27,7 @@ use crate::failure::Failure;
 use crate::id::{ObjectId, ProcessId, TaskId};
 use crate::map::IdMap;
 use crate::record::Record;
-use crate::spec::TaskSpec;
+use crate::spec::{TaskKind, TaskSpec};
 use crate::time::Tick;
 use crate::value::{Body, Location, Value};
 
@@ -365,6 +365,21 @@ impl Ledger {
             TaskState::Running { worker, .. } => on.is_none_or(|wanted| wanted == worker),
             TaskState::Submitted | TaskState::Finished { .. } => false,
         })
+    }
+
+    /// Tasks that run and calls that have not ended, `most` of them at most. A scan.
+    pub fn open(&self, most: usize) -> Vec<TaskId> {
+        let linked = |entry: &TaskEntry| {
+            let call = entry.spec.as_ref().is_some_and(|spec| matches!(spec.kind, TaskKind::Call { .. }));
+            match entry.state {
+                TaskState::Running { .. } => true,
+                TaskState::Submitted => call,
+                TaskState::Finished { .. } => false,
+            }
+        };
+        let mut open = self.tasks.sorted_keys_where(|_, entry| linked(entry));
+        open.truncate(most);
+        open
     }
 
     /// The tasks of which this worker has made results or items that contain references. A scan.

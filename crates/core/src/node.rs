@@ -24,6 +24,7 @@ mod config;
 mod contents;
 mod copies;
 mod copying;
+mod cycles;
 mod deaths;
 mod delays;
 mod directory;

@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::fetched::Fetched;
 use crate::forked::{check_forked, is_forked};
 use crate::function::Encoded;
+use crate::objects::Known;
 use crate::output::OutputLine;
 use crate::process::{self, Interest, Process, Waited, outside};
 use crate::reference::Ref;
@@ -441,15 +442,23 @@ impl Runtime {
     pub fn explain(&self, r: &Ref) -> Result<String, Error> {
         self.check_refs([r])?;
         let process = r.process();
-        if let Some(text) = process.explain_here(r.spec()) {
-            return Ok(text);
-        }
+        let known = match process.explain_here(r.spec()) {
+            Some(Known::All(text)) => return Ok(text),
+            Some(Known::Part(text)) => Some(text),
+            None => None,
+        };
         let request = process.request_id();
         let group = process.lock().owner.awaited_group(&r.id());
         let question = ToNode::Explain { request, task: group.map_or(r.id().task(), |group| group.0) };
-        match process.ask_within(request, &question, EXPLAIN_WAIT)? {
-            FromNode::Explained { text, .. } => Ok(text),
-            _ => Err(Error::System { what: "explaining", reason: "the node answered something else".into() }),
+        let said = match process.ask_within(request, &question, EXPLAIN_WAIT) {
+            Ok(FromNode::Explained { text, .. }) => Ok(text),
+            Ok(_) => Err(Error::System { what: "explaining", reason: "the node answered something else".into() }),
+            Err(error) => Err(error),
+        };
+        match (known, said) {
+            (Some(known), Ok(said)) => Ok(format!("{known}; {said}")),
+            (Some(known), Err(_)) => Ok(known),
+            (None, said) => said,
         }
     }
 

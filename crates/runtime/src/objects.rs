@@ -159,37 +159,40 @@ impl Process {
     }
 
     /// What this process itself knows about why an object has no value; none when the node knows more.
-    pub(crate) fn explain_here(&self, spec: RefSpec) -> Option<String> {
+    pub(crate) fn explain_here(&self, spec: RefSpec) -> Option<Known> {
         let inner = self.lock();
         let object = spec.object;
         if let Some(value) = inner.owner.value(&object) {
-            return Some(format!("{object} is ready: {}", value.body));
+            return Some(Known::All(format!("{object} is ready: {}", value.body)));
         }
         if spec.owner != self.me {
             // Its owner is another process; the node has that one's records.
             return None;
         }
         if let Some(text) = inner.owner.explain_reduce(&object) {
-            return Some(text);
+            return Some(Known::All(text));
         }
         let (task, state) = inner.owner.task_state(&object.task())?;
         let name = &task.options.name;
         let text = match state {
             TaskState::Waiting { missing } => {
-                format!("{name} ({}) waits for {missing} of its arguments: {}", task.id, inner.missing(task))
+                let missing = format!("{missing} of its arguments: {}", inner.missing(task));
+                Known::All(format!("{name} ({}) waits for {missing}", task.id))
             }
             TaskState::CallQueued => {
                 let bireme_core::spec::TaskKind::Call { actor, .. } = task.kind else { return None };
-                format!(
-                    "{name} ({}) waits for its turn at {}",
-                    task.id,
-                    view_text(actor, &inner.owner.actor_view(&actor))
-                )
+                let view = inner.owner.actor_view(&actor);
+                let text = format!("{name} ({}) waits for its turn at {}", task.id, view_text(actor, &view));
+                match view {
+                    ActorView::Dead(_) => Known::All(text),
+                    ActorView::Unknown | ActorView::At(_) | ActorView::Restarting => Known::Part(text),
+                }
             }
             TaskState::CallSent { process } => {
                 let bireme_core::spec::TaskKind::Call { actor, .. } = task.kind else { return None };
                 let pending = inner.owner.pending_calls(&actor);
-                format!("{name} ({}) is with {actor} in {process}, one of {pending} pending calls", task.id)
+                let text = format!("{name} ({}) is with {actor} in {process}, one of {pending} pending calls", task.id);
+                Known::Part(text)
             }
             TaskState::Queued
             | TaskState::Sent { .. }
@@ -199,6 +202,14 @@ impl Process {
         };
         Some(text)
     }
+}
+
+/// What an owner can say of an object that is not there yet.
+pub(crate) enum Known {
+    /// All that there is to say.
+    All(String),
+    /// Why the actor does not come to it, only the node knows.
+    Part(String),
 }
 
 fn view_text(actor: ActorId, view: &ActorView) -> String {

@@ -105,6 +105,11 @@ impl Node {
         self.config.id != NodeId::ALONE
     }
 
+    /// Whether this is the node of a driver that runs where there is none: it has no workers, and never will.
+    pub(super) fn takes_no_work(&self) -> bool {
+        self.is_clustered() && self.config.total.is_zero()
+    }
+
     /// What was decided for processes of other nodes goes to those; links are only between processes of one.
     pub(super) fn route(&self, effects: &mut Vec<Effect>, from: usize) {
         let me = self.config.id;

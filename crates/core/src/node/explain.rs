@@ -29,7 +29,8 @@ impl Node {
         match &entry.state {
             TaskState::Finished { .. } => format!("{name} is done"),
             TaskState::Running { worker, since } if self.live.contains(worker) => {
-                format!("{} has been running {name} for {}", self.process_name(*worker), seconds(now, *since))
+                let cycle = self.explain_cycle(task).map_or(String::new(), |text| format!("; {text}"));
+                format!("{} has been running {name} for {}{cycle}", self.process_name(*worker), seconds(now, *since))
             }
             TaskState::Running { worker, .. } => {
                 format!("{name} was running on {worker}, which is dead; {} has to run it again", entry.owner)
@@ -47,8 +48,10 @@ impl Node {
             TaskKind::Call { actor, .. } => {
                 let call = format!("{name} is a call of {actor}");
                 match self.actors.all.get(actor).map(|a| &a.state) {
+                    None if self.is_clustered() => format!("{call}, which another node manages"),
                     Some(ActorState::Alive { process }) => {
-                        format!("{call}, queued behind other calls; {}", self.what_runs_on(*process, now))
+                        let cycle = self.explain_cycle(spec.id).map_or(String::new(), |text| format!("; {text}"));
+                        format!("{call}, queued behind other calls; {}{cycle}", self.what_runs_on(*process, now))
                     }
                     _ => self.explain_actor(&call, *actor, now),
                 }
@@ -221,6 +224,7 @@ impl Node {
             _ if !running.is_empty() => format!("{name} running {}", running.join(", ")),
             Some(WorkerState::Hosting(actor)) => format!("{name} hosting {actor}"),
             Some(WorkerState::Starting(_)) => format!("{name} starting"),
+            None if process.node != self.config.id => format!("{name} on {}", process.node),
             _ => format!("{name} leased and idle"),
         }
     }

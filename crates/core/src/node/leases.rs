@@ -196,6 +196,10 @@ impl Node {
 
     /// The first in the queue that fits, where it takes from, and the process for it. A placement group needs none.
     fn next_grant(&self) -> Option<(Place, Stock, Pick)> {
+        // Something that asks for nothing fits everywhere.
+        if self.takes_no_work() {
+            return None;
+        }
         let mut kept: Vec<&Waiting> = Vec::new();
         let paused = self.is_paused();
         for (place, waiting) in self.queue.in_order() {

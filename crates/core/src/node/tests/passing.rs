@@ -248,3 +248,12 @@ fn a_node_that_cannot_start_workers_of_a_job_is_not_asked_again_and_the_owner_he
     let effects = fixture.step(loads(vec![(2, load(2.0, 0)), (3, load(2.0, 0))]));
     assert_eq!(asked(&effects), vec![], "nothing waits any more");
 }
+
+#[test]
+fn a_drivers_node_that_has_nothing_to_give_starts_nothing_not_even_what_asks_for_nothing() {
+    let mut fixture = among_others(0);
+    let shape = Shape { resources: Resources::default(), ..Shape::default() };
+    let effects = fixture.step(wish(3, shape));
+    assert_eq!(started_here(&effects), 0);
+    assert_eq!(asked(&effects).iter().map(|(_, count)| count).sum::<u32>(), 3, "{effects:?}");
+}
