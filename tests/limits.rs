@@ -157,6 +157,38 @@ fn no_more_processes_than_allowed_are_started_and_actors_wait_for_their_turn() {
     assert!(!pids.contains(&waiting.get().unwrap()));
 }
 
+/// The part of a program whose environment allows two processes.
+#[test]
+fn a_program_with_two_processes_when_the_environment_asks_for_it() {
+    if support::scenario().as_deref() != Some("two-processes") {
+        return;
+    }
+    let _turn = start(two_cpus());
+    let actors: Vec<_> = (0..3).map(|_| Idler::remote()).collect();
+    for actor in &actors[..2] {
+        actor.pid().get_timeout(support::PATIENCE).unwrap();
+    }
+    let waiting = actors[2].pid();
+    println!("workers={}", bireme::state().unwrap().workers.len());
+    println!("why={}", waiting.explain().unwrap());
+}
+
+#[test]
+fn the_environment_bounds_the_processes_of_a_program_with_its_node_inside_and_explain_says_so() {
+    let settings = [("BIREME_PROCESSES_MAX", "2")];
+    let mut program = support::Driver::start(
+        "a_program_with_two_processes_when_the_environment_asks_for_it",
+        "two-processes",
+        &settings,
+    );
+    assert_eq!(program.tells("workers"), "2");
+    let why = program.tells("why");
+    assert!(
+        why.contains("there are 2 worker processes, as many as there may be") && why.contains("processes_max"),
+        "{why}"
+    );
+}
+
 #[test]
 fn nesting_deeper_than_processes_and_threads_allow_still_ends_or_says_why_not() {
     // 4 processes with 8 tasks each: deeper nesting cannot run, and the wait says so.

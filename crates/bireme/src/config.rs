@@ -101,9 +101,10 @@ impl Config {
         self
     }
 
-    /// At most so many worker processes. Tasks beyond wait for one; when all of them wait, they share one.
+    /// At most so many worker processes; without it what `BIREME_PROCESSES_MAX` says, else 1,024. Tasks beyond wait for one; when
+    /// all of them wait, they share one.
     pub fn workers_max(mut self, workers: u32) -> Self {
-        self.runtime.workers_max = workers;
+        self.runtime.workers_max = Some(workers);
         self
     }
 

@@ -62,14 +62,14 @@ fn text(status: &ClusterStatus) -> String {
     });
     out += &table("jobs", &["job", "driver", "workers", "open tasks"], jobs.collect());
     let actors = status.actors.iter().map(|actor| {
-        let name = actor.name.clone().unwrap_or_default();
+        let name = named(actor.name.as_deref(), actor.namespace.as_deref());
         let node = actor.node.map_or_else(String::new, |node| node.to_string());
         let detached = if actor.detached { "detached" } else { "" };
         vec![actor.actor.clone(), name, actor.class.clone(), actor.state.clone(), node, detached.to_owned()]
     });
     out += &table("actors", &["actor", "name", "class", "state", "node", ""], actors.collect());
     let groups = status.groups.iter().map(|group| {
-        let name = group.name.clone().unwrap_or_default();
+        let name = named(group.name.as_deref(), group.namespace.as_deref());
         vec![group.group.clone(), name, group.strategy.clone(), group.state.clone(), group.bundles.join("; ")]
     });
     out += &table("placement groups", &["group", "name", "strategy", "state", "bundles"], groups.collect());
@@ -82,6 +82,15 @@ fn text(status: &ClusterStatus) -> String {
         let _ = writeln!(out, "\n{} more rows are not shown", status.rows_left_out);
     }
     out
+}
+
+/// A name and where it is looked up.
+fn named(name: Option<&str>, namespace: Option<&str>) -> String {
+    match (name, namespace) {
+        (Some(name), Some(namespace)) => format!("{name} (namespace {namespace})"),
+        (Some(name), None) => name.to_owned(),
+        (None, _) => String::new(),
+    }
 }
 
 fn nodes(status: &ClusterStatus) -> Vec<Vec<String>> {
@@ -194,6 +203,7 @@ mod tests {
             actors: vec![ActorStatus {
                 actor: "actor-1".to_owned(),
                 name: Some("counter".to_owned()),
+                namespace: Some("team".to_owned()),
                 class: "Counter".to_owned(),
                 state: "alive".to_owned(),
                 node: Some(NodeId(2)),
@@ -202,6 +212,7 @@ mod tests {
             groups: vec![GroupStatus {
                 group: "group-1".to_owned(),
                 name: None,
+                namespace: None,
                 strategy: "spread".to_owned(),
                 state: "waiting".to_owned(),
                 bundles: vec!["1 cpu on node-2".to_owned(), "1 cpu nowhere".to_owned()],
@@ -227,8 +238,8 @@ jobs
   job-1  node-2 pid 77  3        5
 
 actors
-  actor    name     class    state  node
-  actor-1  counter  Counter  alive  node-2  detached
+  actor    name                      class    state  node
+  actor-1  counter (namespace team)  Counter  alive  node-2  detached
 
 placement groups
   group    name  strategy  state    bundles

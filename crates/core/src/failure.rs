@@ -341,7 +341,8 @@ impl fmt::Display for Failure {
                 write!(f, "a task asks for {asked}, but there is only {available}; ask for less or start with more")
             }
             Failure::NameTaken { name, holder } => {
-                write!(f, "the name {name:?} belongs to {holder}; choose another or find that one")
+                let name = crate::names::in_words(name);
+                write!(f, "the name {name} belongs to {holder}; choose another or find that one")
             }
             Failure::UnknownFunction { task, name } => {
                 write!(f, "{name} ({task}) is not registered in the worker; is it the same executable?")

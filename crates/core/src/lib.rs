@@ -20,6 +20,7 @@ pub mod lane;
 pub mod ledger;
 pub mod map;
 pub mod message;
+pub mod names;
 pub mod node;
 pub mod owner;
 pub mod record;

@@ -37,8 +37,9 @@ pub struct Config {
     pub spill_bytes_max: u64,
     /// Whether threads may spin for a moment before they sleep.
     pub spin: bool,
-    /// Worker processes at most. Tasks beyond wait for one; when all of them wait, they share one.
-    pub workers_max: u32,
+    /// Worker processes at most; none: what `BIREME_PROCESSES_MAX` says, else 1,024. Tasks beyond wait for one; when all of
+    /// them wait, they share one.
+    pub workers_max: Option<u32>,
     /// Tasks that one process runs at most while others of it are blocked.
     pub threads_per_worker_max: u32,
     /// An idle worker ends after this time.
@@ -80,7 +81,7 @@ impl Default for Config {
             spill_directory: None,
             spill_bytes_max: u64::MAX,
             spin: true,
-            workers_max: 1_024,
+            workers_max: None,
             threads_per_worker_max: 64,
             idle_worker_ms: 10_000,
             cancel_grace_ms: 1_000,
@@ -128,6 +129,14 @@ impl Config {
     /// For workers: the cancel grace in microseconds shifted left by one; the lowest bit says whether to spin.
     pub(crate) fn worker_settings(&self) -> u64 {
         self.cancel_grace_ms.saturating_mul(1_000) << 1 | u64::from(self.spin)
+    }
+
+    /// How many worker processes there may be.
+    pub fn processes_max(&self) -> Result<u32, Error> {
+        match self.workers_max {
+            Some(workers) => Ok(workers),
+            None => Ok(crate::settings::processes_max(&crate::settings::Surroundings::of_this_process())?),
+        }
     }
 
     /// What the node may hand out.

@@ -167,7 +167,7 @@ fn start_node(
         config: NodeConfig {
             id: place.node,
             job: None,
-            processes_max: config.workers_max,
+            processes_max: config.processes_max()?,
             threads_per_process_max: config.threads_per_worker_max,
             idle_worker_us: config.idle_worker_ms.saturating_mul(1_000),
             memory: config.memory_thresholds()?,

@@ -99,7 +99,7 @@ impl Driver {
         let node = NodeThread::start(NodeStart {
             config: NodeConfig {
                 job: Some(job),
-                processes_max: config.workers_max,
+                processes_max: config.processes_max()?,
                 threads_per_process_max: config.threads_per_worker_max,
                 idle_worker_us: config.idle_worker_ms.saturating_mul(1_000),
                 id,

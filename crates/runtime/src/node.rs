@@ -147,10 +147,15 @@ impl NodeThread {
         let store = (Arc::clone(&memory.arena), Arc::clone(&memory.table));
         let mut objects = Objects::new(id, store.0.clone(), store.1.clone(), start.spill, doorbell.clone());
         let mut rings = None;
+        let is_idle = start.cluster.is_some() && start.config.total.is_zero();
         if let Some(Embedded { job, settings, keeper: start, outputs, program }) = start.embedded {
-            let keeper = start.start(&memory).map_err(|e| system("starting the keeper")(&e))?;
+            // A driver's node in a cluster that has nothing to give starts no workers, so nothing has to keep them.
+            let keeper = match is_idle {
+                true => None,
+                false => Some(start.start(&memory).map_err(|e| system("starting the keeper")(&e))?),
+            };
             let kept = Kept { start, settings, voice: Voice::queue(outputs), executable: None, program };
-            keepers.add(job, keeper, kept, true)?;
+            keepers.add_own(job, keeper, kept)?;
             rings = Some(links.admit(driver).map_err(|e| system("making the driver's rings")(&e))?);
             objects.admit(driver);
         }

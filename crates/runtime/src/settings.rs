@@ -154,7 +154,7 @@ impl Settings {
             resources: self.resources.clone(),
             object_store_bytes: self.object_store_bytes,
             spill_directory: self.spill_directory.clone(),
-            workers_max: self.processes_max,
+            workers_max: Some(self.processes_max),
             memory_limit_fraction: self.memory_limit_fraction,
             ..Config::default()
         }
@@ -165,10 +165,7 @@ impl Settings {
         if self.replicas > 0 {
             return unfit("replicas", format!("{} replicas of the ledger are not possible yet; give 0", self.replicas));
         }
-        if self.processes_max == 0 || self.processes_max >= PROCESSES_MAX {
-            let reason = format!("processes_max is {}; give 1 to {}", self.processes_max, PROCESSES_MAX - 1);
-            return unfit("processes_max", reason);
-        }
+        check_processes_max(self.processes_max, &read.entry("processes_max").origin)?;
         if self.link_queue_bytes < LINK_QUEUE_BYTES_MIN {
             let reason = format!("a link queue of {} bytes is too short; give 64KiB or more", self.link_queue_bytes);
             return unfit("link_queue", reason);
@@ -186,6 +183,26 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+fn check_processes_max(processes: u32, origin: &Origin) -> Result<(), SettingsError> {
+    if processes > 0 && processes < PROCESSES_MAX {
+        return Ok(());
+    }
+    let reason = format!("processes_max is {processes}; give 1 to {}", PROCESSES_MAX - 1);
+    Err(SettingsError::Unfit { origin: origin.clone(), reason })
+}
+
+/// Worker processes at most, for a program that has its node inside: what the environment says, or the default. The file
+/// is for nodes that are processes of their own.
+pub(crate) fn processes_max(surroundings: &Surroundings) -> Result<u32, SettingsError> {
+    let entry = resolve::from_environment("processes_max", surroundings)?;
+    let processes = match entry.value {
+        Some(Value::Number(number)) => u32::try_from(number).unwrap_or(u32::MAX),
+        _ => 0,
+    };
+    check_processes_max(processes, &entry.origin)?;
+    Ok(processes)
 }
 
 /// Values by name. A kind that does not fit the name would be a mistake in this file, which its tests find.

@@ -187,7 +187,7 @@ impl Worker {
 impl Node {
     /// Starts workers ahead of demand, for each job that has its driver.
     pub(super) fn keep_minimum(&mut self, effects: &mut Vec<Effect>) {
-        if self.is_pressed() || self.is_draining() || self.stopping {
+        if self.is_pressed() || self.is_draining() || self.stopping || self.takes_no_work() {
             return;
         }
         let bound = self.processes_max();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bireme_core::id::{JobId, NodeId};
 use bireme_core::ledger::snapshot::{GroupRow, GroupStage, NodeRow};
+use bireme_core::names;
 use bireme_core::node::{ActorOverview, JobOverview, Overview};
 use bireme_core::resources::{Amount, Resources};
 
@@ -108,10 +109,19 @@ fn jobs<'a>(overviews: impl Iterator<Item = (NodeId, &'a Overview)>) -> Vec<JobS
     all.into_values().collect()
 }
 
+fn name(full: Option<&str>) -> Option<String> {
+    full.map(|full| names::split(full).1.to_owned())
+}
+
+fn namespace(full: Option<&str>) -> Option<String> {
+    names::split(full?).0.map(str::to_owned)
+}
+
 fn actor(actor: &ActorOverview) -> ActorStatus {
     ActorStatus {
         actor: actor.row.actor.to_string(),
-        name: actor.row.name.clone(),
+        name: name(actor.row.name.as_deref()),
+        namespace: namespace(actor.row.name.as_deref()),
         class: actor.row.class.clone(),
         state: actor.row.state.clone(),
         node: actor.host,
@@ -126,7 +136,8 @@ fn group(row: &GroupRow) -> GroupStatus {
     };
     GroupStatus {
         group: row.group.to_string(),
-        name: row.name.clone(),
+        name: name(row.name.as_deref()),
+        namespace: namespace(row.name.as_deref()),
         strategy: row.strategy.name().to_owned(),
         state: match &row.stage {
             GroupStage::Waiting(_) => "waiting",

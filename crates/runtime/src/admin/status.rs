@@ -131,6 +131,8 @@ pub struct ActorStatus {
     pub actor: String,
     /// Its name, if it has one.
     pub name: Option<String>,
+    /// The namespace of its name, if that has one.
+    pub namespace: Option<String>,
     /// Its class.
     pub class: String,
     /// Where it is in its life.
@@ -148,6 +150,8 @@ pub struct GroupStatus {
     pub group: String,
     /// Its name, if it has one.
     pub name: Option<String>,
+    /// The namespace of its name, if that has one.
+    pub namespace: Option<String>,
     /// How its bundles are placed.
     pub strategy: String,
     /// Where it is in its life.

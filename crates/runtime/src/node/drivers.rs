@@ -100,7 +100,7 @@ impl Shell {
         let (to_node, from_node) = self.links.admit(process)?;
         let Knock { pid, settings, line, start, keeper, executable, program, .. } = knock;
         let kept = Kept { start, settings, voice: Voice::line(Arc::clone(&line)), executable, program: Some(program) };
-        if let Err(error) = self.keepers.add(job, keeper, kept, false) {
+        if let Err(error) = self.keepers.add(job, keeper, kept) {
             self.links.close(process);
             return Err(error.to_string());
         }

@@ -105,7 +105,7 @@ pub(crate) struct Kept {
 
 struct Entry {
     kept: Kept,
-    /// None after it was lost.
+    /// None after it was lost, or where no worker is started.
     running: Option<Running>,
 }
 
@@ -135,11 +135,18 @@ impl Keepers {
         Self { memory, mail, stop, own: None, jobs: BTreeMap::new(), ending: Vec::new(), fading: Vec::new() }
     }
 
-    /// A job begins, with a keeper that was started for it. `own` when the node is embedded in its driver.
-    pub(super) fn add(&mut self, job: JobId, keeper: Keeper, kept: Kept, own: bool) -> Result<(), Error> {
-        let running = self.watch(job, keeper, kept.voice.clone(), own)?;
+    /// A job begins, with a keeper that was started for it.
+    pub(super) fn add(&mut self, job: JobId, keeper: Keeper, kept: Kept) -> Result<(), Error> {
+        let running = self.watch(job, keeper, kept.voice.clone(), false)?;
         self.jobs.insert(job, Entry { kept, running: Some(running) });
-        self.own = self.own.or(own.then_some(job));
+        Ok(())
+    }
+
+    /// The job of the program that the node is embedded in; without a keeper where it runs no workers.
+    pub(super) fn add_own(&mut self, job: JobId, keeper: Option<Keeper>, kept: Kept) -> Result<(), Error> {
+        let running = keeper.map(|keeper| self.watch(job, keeper, kept.voice.clone(), true)).transpose()?;
+        self.jobs.insert(job, Entry { kept, running });
+        self.own = Some(job);
         Ok(())
     }
 

@@ -193,7 +193,7 @@ impl Shell {
                 keeper.shutdown();
                 return Ok(());
             }
-            self.keepers.add(job, keeper, kept, false).map_err(|error| error.to_string())
+            self.keepers.add(job, keeper, kept).map_err(|error| error.to_string())
         });
         for (process, rings) in waiting {
             let spawned = added.clone().and_then(|()| self.keepers.spawn(job, process, rings));

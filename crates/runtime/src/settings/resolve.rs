@@ -46,6 +46,12 @@ pub fn resolve(flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Entry>,
     SETTINGS.iter().map(|setting| entry(setting, flags, surroundings, path.as_deref(), &given)).collect()
 }
 
+/// One setting, without flags and file.
+pub(super) fn from_environment(name: &str, surroundings: &Surroundings) -> Result<Entry, SettingsError> {
+    let setting = SETTINGS.iter().find(|setting| setting.name == name).expect("the name is one of the table");
+    entry(setting, &Flags::new(), surroundings, None, &[])
+}
+
 fn entry(
     setting: &'static Setting,
     flags: &Flags,

@@ -145,7 +145,20 @@ fn defaults_make_settings_that_listen_on_loopback_and_encrypt() {
     assert_eq!((settings.heartbeat_period.as_millis(), settings.node_lease.as_millis()), (50, 2_000));
     assert_eq!(settings.state_directory, Path::new(&format!("/tmp/bireme-{}", rustix::process::geteuid().as_raw())));
     assert_eq!((settings.python.as_str(), settings.memory_limit_fraction), ("python3", 0.95));
-    assert_eq!(settings.config().workers_max, Config::default().workers_max);
+    assert_eq!(settings.config().workers_max, Some(1_024));
+}
+
+#[test]
+fn a_program_with_its_node_inside_has_as_many_processes_as_the_environment_says() {
+    let with = |value: &str| {
+        let environment = [("BIREME_PROCESSES_MAX".to_owned(), value.into())].into();
+        super::processes_max(&Surroundings { environment, ..Surroundings::default() })
+    };
+    assert_eq!((with("7").unwrap(), with("").unwrap()), (7, 1_024));
+    for bad in ["0", "4096", "99999999999", "many"] {
+        let said = with(bad).unwrap_err().to_string();
+        assert!(said.contains("BIREME_PROCESSES_MAX"), "{said}");
+    }
 }
 
 #[test]
