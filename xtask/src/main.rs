@@ -7,6 +7,7 @@
 mod check;
 mod python;
 mod remains;
+mod slow;
 mod source;
 mod step;
 mod tidy;
@@ -15,14 +16,17 @@ mod tree;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use step::Skips;
+
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
   tidy                     the rules of the house that a machine can check
-  check                    everything, read-only: format, clippy, tidy, tests, docs, models, simulation, examples, Python
-  python                   the steps of check about the Python package: build, install, test, types, examples
+  check [--allow-skips]    everything, read-only: format, clippy, tidy, tests, docs, models, simulation, examples, Python
+  python [--allow-skips]   the steps of check about the Python package: build, install, test, types, examples
   fix                      format and apply clippy's suggestions: the only command that writes
-  ci                       check with larger budgets
+  ci [--allow-skips]       check with larger budgets
+  slow [--allow-skips]     what takes too long for that: ignored tests, many seeds, a soak, torch and other large packages
   sim [SEED | --seeds N]   the simulator, one seed or many; --soak HOURS of simulated time
   soak [--minutes N]       work on a cluster whose nodes come and go all the time, 10 minutes unless given; needs root
   netlab [ARGS...]         hosts on this machine, with addresses and links of their own; without ARGS what it can do
@@ -36,11 +40,14 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
+    let skips = if rest == ["--allow-skips"] { Skips::Allow } else { Skips::Fail };
+    let plain = rest.is_empty() || skips == Skips::Allow;
     let ok = match (command.as_str(), rest.is_empty()) {
         ("tidy", true) => tidy::run(&root),
-        ("check", true) => check::run(&root, &check::CHECK),
-        ("ci", true) => check::run(&root, &check::CI),
-        ("python", true) => check::run_python(&root),
+        ("check", _) if plain => check::run(&root, &check::CHECK, skips),
+        ("ci", _) if plain => check::run(&root, &check::CI, skips),
+        ("python", _) if plain => check::run_python(&root, skips),
+        ("slow", _) if plain => check::run_slow(&root, skips),
         ("fix", true) => fix(&root),
         ("sim", _) => cargo(&root, &[&["run", "--release", "--bin", "bireme-sim", "--"], &rest[..]].concat()),
         ("netlab", _) => cargo(&root, &[&["run", "--quiet", "--bin", "bireme-netlab", "--"], &rest[..]].concat()),

@@ -11,20 +11,24 @@ use std::time::Duration;
 use crate::step::{Run, Step, Summary};
 
 const REQUIREMENTS: &str = "python/tests/requirements.txt";
+/// What the slow tests use beside those: packages of hundreds of megabytes.
+const SLOW_REQUIREMENTS: &str = "python/tests/slow-requirements.txt";
 const TYPED_SAMPLE: &str = "python/tests/typed_sample.py";
 /// What a wheel may weigh.
 const WHEEL_MAX_BYTES: u64 = 20_000_000;
 
 /// An environment, or an installation from the package index.
-const INSTALL: Duration = Duration::from_secs(300);
+const INSTALL: Duration = Duration::from_secs(1_500);
 /// The wheel is two release builds.
-const BUILD: Duration = Duration::from_secs(900);
+const BUILD: Duration = Duration::from_secs(2_400);
 /// All tests of the package.
-const TEST: Duration = Duration::from_secs(600);
+const TEST: Duration = Duration::from_secs(3_000);
+/// The slow tests, and the download of what they use.
+const SLOW: Duration = Duration::from_secs(7_200);
 /// One program of a user.
-const PROGRAM: Duration = Duration::from_secs(60);
+const PROGRAM: Duration = Duration::from_secs(300);
 /// All rows of the benchmark, quickly.
-const BENCH: Duration = Duration::from_secs(180);
+const BENCH: Duration = Duration::from_secs(900);
 
 const NO_PYTHON: &str = "Python 3.11 or newer with its module venv is needed; BIREME_PYTHON names another than python3";
 const NO_INDEX: &str = "if this machine cannot reach a package index, name one with PIP_INDEX_URL, \
@@ -103,7 +107,8 @@ fn preparation(places: &Places) -> [Step; 4] {
 
 fn tests(places: &Places) -> [Step; 4] {
     let python = places.in_venv("python");
-    let tests = ["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "python/tests"];
+    // `-rs`: why tests were skipped.
+    let tests = ["-m", "pytest", "--quiet", "-rs", "-p", "no:cacheprovider", "python/tests"];
     let examples = [
         "-m",
         "pytest",
@@ -143,6 +148,40 @@ fn newcomer(places: &Places) -> [Step; 4] {
     ]
 }
 
+/// The tests that need large packages, in an environment of their own that is kept from run to run. They are the files
+/// `python/tests/slow_*.py`, which the other test run does not collect.
+pub fn slow_steps(run: &Run) -> Vec<Step> {
+    let places = Places::of(run);
+    let folder = places.target.join("venv-slow");
+    let python = folder.join("bin/python");
+    let venv = ["-m", "venv", &folder.display().to_string()].map(str::to_owned);
+    let venv: Vec<&str> = venv.iter().map(String::as_str).collect();
+    let install =
+        ["-m", "pip", "install", "--quiet", "--requirement", REQUIREMENTS, "--requirement", SLOW_REQUIREMENTS];
+    let package = ["-m", "pip", "install", "--no-deps", "--no-index", "--force-reinstall", "--find-links"];
+    let package = [&package[..], &[&places.wheels, "bireme"]].concat();
+    let files = slow_files(&run.root);
+    let tests = ["-m", "pytest", "--quiet", "-rs", "-p", "no:cacheprovider"];
+    let tests: Vec<&str> = tests.into_iter().chain(files.iter().map(String::as_str)).collect();
+    let mut steps = Vec::from(preparation(&places));
+    steps.extend([
+        Step::program("slow environment", &places.in_venv("python"), &venv, INSTALL, Summary::None),
+        Step::program("slow requirements", &python, &install, SLOW, Summary::None).or_else_look_at(NO_INDEX),
+        Step::program("slow install", &python, &package, INSTALL, Summary::LastLine),
+        Step::program("slow python tests", &python, &tests, SLOW, Summary::Tests),
+    ]);
+    steps
+}
+
+fn slow_files(root: &Path) -> Vec<String> {
+    let entries = fs::read_dir(root.join("python/tests")).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let slow = names.filter(|name| name.starts_with("slow_") && name.ends_with(".py"));
+    let mut files: Vec<String> = slow.map(|name| format!("python/tests/{name}")).collect();
+    files.sort_unstable();
+    files
+}
+
 fn wheel_folder(run: &Run) -> PathBuf {
     run.target.join("check/wheel")
 }
@@ -180,10 +219,11 @@ pub fn judge_wheel(bytes: u64) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::step::Skips;
 
     fn run_in(name: &str) -> Run {
         let target = std::env::temp_dir().join(format!("xtask-python-{name}-{}", std::process::id()));
-        Run { root: PathBuf::from("."), target, mark: String::new() }
+        Run { root: PathBuf::from("."), target, mark: String::new(), skips: Skips::Fail }
     }
 
     #[test]

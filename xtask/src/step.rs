@@ -23,7 +23,21 @@ pub struct Run {
     pub target: PathBuf,
     /// The value of [`remains::MARK`] in everything that this run starts.
     pub mark: String,
+    /// Whether tests may be skipped that lack root, a package or namespaces here.
+    pub skips: Skips,
 }
+
+/// What becomes of tests that cannot run on this machine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Skips {
+    /// They fail: what nobody has run is not known to work.
+    Fail,
+    /// `--allow-skips`: they count as passed, and the summary shows them.
+    Allow,
+}
+
+/// Tells tests that they fail when they cannot run here; read by `bireme_netlab::not_tested` and by `conftest.py`.
+const SKIPS: &str = "BIREME_SKIPS";
 
 /// What a step prints when it succeeds, beside its one line.
 #[derive(Clone, Copy)]
@@ -88,7 +102,7 @@ impl Step {
         let result = self.execute(run);
         let elapsed = started.elapsed();
         let verdict = match &result {
-            Ok((Some(status), output)) if status.success() => self.summary.of(output),
+            Ok((Some(status), output)) if status.success() => self.summary.of(output, run.skips),
             Ok((Some(status), _)) => Err(format!("it ended with {status}")),
             Ok((None, _)) => Err(format!("it was ended after its deadline of {} s", self.deadline.as_secs())),
             Err(error) => Err(format!("it did not run: {error}")),
@@ -124,6 +138,10 @@ impl Step {
         command.args(&self.arguments).current_dir(&run.root);
         command.env(remains::MARK, &run.mark).env("CARGO_TERM_COLOR", "never");
         command.env("TMPDIR", remains::temporary_folder(&run.target)?);
+        match run.skips {
+            Skips::Fail => command.env(SKIPS, "fail"),
+            Skips::Allow => command.env_remove(SKIPS),
+        };
         // Nothing is written beside a source, also not by an interpreter.
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         command.envs(self.environment.iter().map(|(key, value)| (key, value)));
@@ -167,7 +185,7 @@ impl Step {
 }
 
 impl Summary {
-    fn of(self, output: &str) -> Result<Vec<&str>, String> {
+    fn of(self, output: &str, skips: Skips) -> Result<Vec<&str>, String> {
         let mut lines = output.lines().map(str::trim);
         let found: Vec<&str> = match self {
             Self::None => Vec::new(),
@@ -181,14 +199,21 @@ impl Summary {
         if found.is_empty() && !matches!(self, Self::None) {
             return Err("it printed no summary".to_owned());
         }
+        let skipped = found.iter().find(|line| is_of_pytest(line) && line.contains(" skipped"));
+        if let (Self::Tests, Skips::Fail, Some(line)) = (self, skips, skipped) {
+            return Err(format!("tests were skipped for want of something here ({line}); --allow-skips allows that"));
+        }
         Ok(found)
     }
 }
 
 /// Whether a test runner ends with this line: nextest, rustdoc, or pytest, which begins with a number.
 fn is_summary(line: &str) -> bool {
-    let of_pytest = line.starts_with(|c: char| c.is_ascii_digit()) && line.contains(" passed") && line.contains(" in ");
-    line.starts_with("Summary [") || line.starts_with("test result:") || of_pytest
+    line.starts_with("Summary [") || line.starts_with("test result:") || is_of_pytest(line)
+}
+
+fn is_of_pytest(line: &str) -> bool {
+    line.starts_with(|c: char| c.is_ascii_digit()) && line.contains(" passed") && line.contains(" in ")
 }
 
 /// Prints the line of a step that succeeded.
@@ -212,25 +237,51 @@ mod tests {
 
     fn run_in(name: &str) -> Run {
         let target = std::env::temp_dir().join(format!("xtask-{name}-{}", std::process::id()));
-        Run { root: std::env::temp_dir(), target, mark: format!("test-{name}-{}", std::process::id()) }
+        let mark = format!("test-{name}-{}", std::process::id());
+        Run { root: std::env::temp_dir(), target, mark, skips: Skips::Fail }
     }
 
     #[test]
     fn the_summaries_of_all_test_runners_are_kept() {
         let output = "noise\n     Summary [   0.1s] 3 tests run: 3 passed, 0 skipped\n\
-            test result: ok. 2 passed; 0 failed\n............ [100%]\n12 passed, 1 skipped in 3.40s\n";
-        let lines = Summary::Tests.of(output).expect("the output has three summaries");
+            test result: ok. 2 passed; 0 failed\n............ [100%]\n12 passed in 3.40s\n";
+        let lines = Summary::Tests.of(output, Skips::Fail).expect("the output has three summaries");
         assert_eq!(lines.len(), 3);
         assert!(lines[0].ends_with("3 passed, 0 skipped"));
     }
 
     #[test]
+    fn skipped_tests_fail_a_step_unless_they_are_allowed() {
+        let output = "12 passed, 1 skipped in 3.40s\n";
+        let refused = Summary::Tests.of(output, Skips::Fail).expect_err("one was skipped");
+        assert!(refused.contains("1 skipped") && refused.contains("--allow-skips"), "{refused}");
+        assert_eq!(Summary::Tests.of(output, Skips::Allow), Ok(vec!["12 passed, 1 skipped in 3.40s"]));
+        let filtered = "Summary [   0.1s] 3 tests run: 3 passed, 5 skipped";
+        assert!(Summary::Tests.of(filtered, Skips::Fail).is_ok(), "nextest calls so what was not asked for");
+    }
+
+    #[test]
+    fn tests_are_told_whether_they_may_be_skipped() {
+        let program = Path::new("sh");
+        for (skips, ok) in [(Skips::Fail, true), (Skips::Allow, false)] {
+            let run = Run { skips, ..run_in(if ok { "skips-fail" } else { "skips-allow" }) };
+            let step =
+                Step::program("told", program, &["-c", "test \"$BIREME_SKIPS\" = fail"], POLL * 3_000, Summary::None);
+            assert_eq!(step.run(&run), ok);
+            std::fs::remove_dir_all(&run.target).expect("the folder was made by the step");
+        }
+    }
+
+    #[test]
     fn a_test_step_without_a_summary_fails() {
-        assert!(Summary::Tests.of("Compiling\n").is_err());
-        assert!(Summary::Tests.of("test result: ok. 0 passed; 0 failed; 0 ignored\n").is_err(), "nothing ran");
-        assert!(Summary::Tests.of("no tests ran in 0.01s\n").is_err(), "pytest found none");
-        assert!(Summary::None.of("").is_ok());
-        assert_eq!(Summary::LastLine.of("a\nb\n\n"), Ok(vec!["b"]));
+        assert!(Summary::Tests.of("Compiling\n", Skips::Fail).is_err());
+        assert!(
+            Summary::Tests.of("test result: ok. 0 passed; 0 failed; 0 ignored\n", Skips::Fail).is_err(),
+            "nothing ran"
+        );
+        assert!(Summary::Tests.of("no tests ran in 0.01s\n", Skips::Fail).is_err(), "pytest found none");
+        assert!(Summary::None.of("", Skips::Fail).is_ok());
+        assert_eq!(Summary::LastLine.of("a\nb\n\n", Skips::Fail), Ok(vec!["b"]));
     }
 
     #[test]

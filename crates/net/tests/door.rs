@@ -469,6 +469,7 @@ fn is_root() -> bool {
 #[test]
 fn another_user_of_this_machine_does_not_come_in_even_when_it_closes_at_once() {
     if !is_root() {
+        assert_ne!(std::env::var("BIREME_SKIPS").as_deref(), Ok("fail"), "not tested: only root can be somebody else");
         return;
     }
     let (door, lobby) = support::plain_door(Limits::default());

@@ -63,8 +63,8 @@ impl Lab {
         Self::build(Owner::this_process(), hosts, rate)
     }
 
-    /// The same, for a test: nothing when this machine or user cannot have labs, and then the reason is printed. With
-    /// root and without iproute2 it is an error: the checks install it.
+    /// The same, for a test: nothing when this machine or user cannot have labs, which fails where nothing may be skipped
+    /// ([`not_tested`](crate::not_tested)). With root and without iproute2 it is an error: the checks install it.
     pub fn up_or_explain(hosts: u8, rate: Option<Rate>) -> Option<Self> {
         let reason = match Self::up(hosts, rate) {
             Ok(lab) => return Some(lab),
@@ -72,7 +72,7 @@ impl Lab {
             Err(error) => panic!("{error}"),
         };
         assert!(!reason.contains("iproute2"), "{reason}");
-        eprintln!("not tested, no network lab here: {reason}");
+        crate::not_tested(&format!("no network lab here: {reason}"));
         None
     }
 

@@ -189,7 +189,7 @@ fn what_a_killed_process_left_is_taken_away_by_the_next_lab() {
 #[test]
 fn a_kept_lab_is_there_for_the_next_command_until_it_is_taken_down() {
     if let Err(error) = Lab::available() {
-        eprintln!("not tested: {error}");
+        bireme_netlab::not_tested(&error.to_string());
         return;
     }
     let netlab = |words: &[&str]| Command::new(env!("CARGO_BIN_EXE_bireme-netlab")).args(words).output().unwrap();
