@@ -14,6 +14,8 @@ use support::PATIENCE;
 
 const HEAD: &str = "BIREME_TEST_HEAD";
 const GROUP: &str = "BIREME_TEST_GROUP";
+/// Bytes of the object store of a member.
+const STORE: &str = "BIREME_TEST_STORE";
 /// Milliseconds that a member lets what comes wait.
 const DELAY: &str = "BIREME_TEST_DELAY";
 
@@ -50,7 +52,11 @@ fn choice(head: Option<std::net::SocketAddr>) -> ClusterChoice {
 #[test]
 fn a_member_when_it_is_asked_for_by_the_environment() {
     let Ok(head) = std::env::var(HEAD) else { return };
-    let _context = bireme::init_with(Config::default().cpus(2.0).cluster(choice(Some(head.parse().unwrap())))).unwrap();
+    let mut config = Config::default().cpus(2.0).cluster(choice(Some(head.parse().unwrap())));
+    if let Ok(bytes) = std::env::var(STORE) {
+        config = config.object_store_memory(bytes.parse().unwrap());
+    }
+    let _context = bireme::init_with(config).unwrap();
     if let Ok(name) = std::env::var(GROUP) {
         let found = bireme::get_placement_group(&name).unwrap();
         let at = node::options().strategy(found.any_bundle()).remote().get_timeout(PATIENCE).unwrap();
@@ -176,6 +182,28 @@ fn large_values_cross_between_nodes() {
     assert_eq!(total::remote(&put).get().unwrap(), 2 << 20);
     let inside = total::remote(fill::remote(1 << 20, 3));
     assert_eq!(inside.get().unwrap(), 3 << 20);
+}
+
+#[bireme::remote]
+fn merge(a: Bytes, b: Bytes, c: Bytes, d: Bytes) -> Bytes {
+    Bytes::from([a, b, c, d].iter().flat_map(|part| part.to_vec()).collect::<Vec<u8>>())
+}
+
+#[test]
+fn tasks_whose_inputs_come_from_another_node_share_a_small_store() {
+    let (_context, head) = head();
+    let (_member, _) = Member::begin(
+        Command::new(std::env::current_exe().unwrap()).env(HEAD, head).env(STORE, (32 << 20).to_string()),
+    );
+    let parts: Vec<_> = (0..24_u8).map(|n| bireme::put(Bytes::from(vec![n; 4 << 20])).unwrap()).collect();
+    let merged: Vec<_> = parts.chunks(4).map(|four| merge::remote(&four[0], &four[1], &four[2], &four[3])).collect();
+    for (object, first) in merged.iter().zip((0..24).step_by(4)) {
+        let bytes = object.get_timeout(PATIENCE).unwrap();
+        assert_eq!(bytes.len(), 16 << 20);
+        for (part, n) in bytes.chunks(4 << 20).zip(first..) {
+            assert!(part.iter().all(|byte| *byte == n));
+        }
+    }
 }
 
 #[test]

@@ -56,8 +56,10 @@ pub struct Bundle {
     pub lease: Option<LeaseId>,
     /// What for.
     pub purpose: Purpose,
-    /// The objects and their lengths.
+    /// The objects of this node and their lengths.
     pub inputs: Vec<(ObjectKey, u64)>,
+    /// Bytes of objects that are copied here from other nodes once it is admitted.
+    pub arriving_bytes: u64,
 }
 
 /// What happens to the machine.
@@ -102,7 +104,8 @@ pub enum Effect {
 #[derive(Debug)]
 struct Admitted {
     bundle: Bundle,
-    output: u64,
+    /// What it will take beside its inputs: copies from other nodes, and its output.
+    beside: u64,
 }
 
 /// The machine.
@@ -180,17 +183,17 @@ impl Gather {
 
     fn look(&mut self, capacity: u64, in_use: &[(ObjectKey, u64)], now: Tick, effects: &mut Vec<Effect>) {
         let mut objects: BTreeMap<ObjectKey, u64> = in_use.iter().copied().collect();
-        let mut outputs = 0u64;
+        let mut beside = 0u64;
         for admitted in self.admitted.values() {
             objects.extend(admitted.bundle.inputs.iter().copied());
-            outputs = outputs.saturating_add(admitted.output);
+            beside = beside.saturating_add(admitted.beside);
         }
-        let mut used = objects.values().fold(outputs, |sum, len| sum.saturating_add(*len));
+        let mut used = objects.values().fold(beside, |sum, len| sum.saturating_add(*len));
         while let Some(front) = self.reads.front().or(self.starts.front()) {
-            let output = self.output_of(front);
+            let beside = self.output_of(front).saturating_add(front.arriving_bytes);
             let mut inputs: BTreeMap<ObjectKey, u64> = front.inputs.iter().copied().collect();
             inputs.retain(|key, _| !objects.contains_key(key));
-            let more = inputs.values().fold(output, |sum, len| sum.saturating_add(*len));
+            let more = inputs.values().fold(beside, |sum, len| sum.saturating_add(*len));
             let fits = used.saturating_add(more) <= capacity;
             if !fits && !self.may_exceed(now) {
                 return;
@@ -201,7 +204,7 @@ impl Gather {
             let Some(bundle) = front else { return };
             effects.push(Effect::Admit(bundle.id));
             self.changed = now;
-            self.admitted.insert(bundle.id, Admitted { bundle, output });
+            self.admitted.insert(bundle.id, Admitted { bundle, beside });
         }
     }
 
@@ -224,7 +227,8 @@ impl Gather {
         match bundle.purpose {
             Purpose::Read => 0,
             Purpose::Start(function) => {
-                let inputs = || bundle.inputs.iter().fold(0u64, |sum, (_, len)| sum.saturating_add(*len));
+                let arriving = bundle.arriving_bytes;
+                let inputs = || bundle.inputs.iter().fold(arriving, |sum, (_, len)| sum.saturating_add(*len));
                 self.outputs.get(&function).copied().unwrap_or_else(inputs)
             }
         }

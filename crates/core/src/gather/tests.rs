@@ -27,7 +27,7 @@ impl Bench {
         let inputs = objects.map(|entry| ((entry, 1), len)).collect();
         let id = id(slot, u64::from(slot));
         let lease = Some(LeaseId(u64::from(slot)));
-        self.hear(Event::Asked(Bundle { id, lease, purpose, inputs }));
+        self.hear(Event::Asked(Bundle { id, lease, purpose, inputs, arriving_bytes: 0 }));
         id
     }
 
@@ -175,12 +175,38 @@ fn a_running_task_that_reads_more_goes_before_tasks_that_have_not_started() {
     // The task that holds the memory waits for memory itself: nobody else can give it any.
     let inputs = vec![((50, 1), 60)];
     let more = id(1, 99);
-    bench.hear(Event::Asked(Bundle { id: more, lease: Some(LeaseId(1)), purpose: Purpose::Read, inputs }));
+    bench.hear(Event::Asked(Bundle {
+        id: more,
+        lease: Some(LeaseId(1)),
+        purpose: Purpose::Read,
+        inputs,
+        arriving_bytes: 0,
+    }));
     bench.pass(PATIENCE_US);
     assert_eq!(bench.look(), [more]);
     bench.end(more, None);
     bench.end(running, Some(10));
     assert_eq!(bench.look(), [waiting]);
+}
+
+#[test]
+fn copies_from_other_nodes_are_given_room_for_before_they_are_fetched() {
+    let mut bench = Bench::new();
+    let bundle = |slot: u32| Bundle {
+        id: id(slot, 1),
+        lease: Some(LeaseId(u64::from(slot))),
+        purpose: Purpose::Start(MERGE),
+        inputs: vec![((slot, 1), 10)],
+        arriving_bytes: 30,
+    };
+    for slot in [1, 2] {
+        bench.hear(Event::Asked(bundle(slot)));
+    }
+    // 40 bytes of inputs and as much of output each.
+    assert_eq!(bench.look(), [id(1, 1)]);
+    assert_eq!(bench.look(), []);
+    bench.end(id(1, 1), Some(5));
+    assert_eq!(bench.look(), [id(2, 1)]);
 }
 
 #[test]

@@ -193,6 +193,8 @@ pub enum ToNode {
         function: Option<FunctionKey>,
         /// Where they were.
         inputs: Vec<Location>,
+        /// Bytes of objects on other nodes that I have copied here when I get the answer.
+        arriving_bytes: u64,
     },
     /// I have pinned what was gathered, or do not want it any more; a task says so when it has ended.
     EndGather {

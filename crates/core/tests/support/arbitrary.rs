@@ -361,7 +361,8 @@ impl Draw {
             20 => ToNode::FreeObject { at: self.location() },
             21 => {
                 let (lease, function) = (self.flag().then_some(lease), self.flag().then_some(FunctionKey(request)));
-                ToNode::Gather { request, lease, function, inputs: self.list(3, Self::location) }
+                let arriving_bytes = self.number();
+                ToNode::Gather { request, lease, function, inputs: self.list(3, Self::location), arriving_bytes }
             }
             22 => ToNode::Explain { request, task },
             _ => ToNode::Goodbye,

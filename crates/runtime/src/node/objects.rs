@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bireme_core::gather::{Gather, PATIENCE_US};
+use bireme_core::gather::{BundleId, Gather, PATIENCE_US};
 use bireme_core::id::{NodeId, ProcessId};
 use bireme_core::idle::StoreUse;
 use bireme_core::message::{FromNode, RequestId, ToNode};
@@ -200,9 +200,9 @@ impl Objects {
                 self.free(at);
                 self.grant()
             }
-            ToNode::Gather { request, lease, function, inputs } => {
+            ToNode::Gather { request, lease, function, inputs, arriving_bytes } => {
                 self.forget_old_error();
-                self.begin_gathering(process, request, (lease, function), &inputs);
+                self.begin_gathering(BundleId { process, request }, (lease, function), &inputs, arriving_bytes);
                 self.gather_some()
             }
             ToNode::EndGather { request, output_bytes } => {

@@ -59,18 +59,17 @@ enum Missing {
 impl Objects {
     pub(super) fn begin_gathering(
         &mut self,
-        process: ProcessId,
-        request: RequestId,
+        id: BundleId,
         (lease, function): (Option<LeaseId>, Option<FunctionKey>),
         inputs: &[Location],
+        arriving_bytes: u64,
     ) {
-        let id = BundleId { process, request };
         let keys: Vec<Key> = inputs.iter().map(|at| self.first_key(*at)).collect();
         let lens = keys.iter().copied().zip(inputs.iter().map(|at| at.len)).collect();
         let purpose = function.map_or(Purpose::Read, Purpose::Start);
         let held = vec![None; keys.len()];
         self.gatherings.all.insert(id, Gathering { phase: Phase::Waiting, inputs: keys, held });
-        self.step_gather(Event::Asked(Bundle { id, lease, purpose, inputs: lens }));
+        self.step_gather(Event::Asked(Bundle { id, lease, purpose, inputs: lens, arriving_bytes }));
     }
 
     pub(super) fn end_gathering(&mut self, process: ProcessId, request: RequestId, output_bytes: Option<u64>) {
