@@ -139,10 +139,15 @@ impl Allocator {
 
     /// The free ranges among the bytes that were given out before, as offset and length, from the top down.
     pub fn free_ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.ranges().filter(|(_, _, taken)| !taken).map(|(offset, len, _)| (offset, len))
+    }
+
+    /// All ranges that were given out before, free or taken, as offset, length and whether it is taken, from the top down.
+    pub fn ranges(&self) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
         let lower = |block: &u32| Some(self.blocks[*block as usize].lower).filter(|lower| *lower != NONE);
         let all = std::iter::successors(Some(self.top).filter(|top| *top != NONE), lower);
-        let free = all.map(|block| &self.blocks[block as usize]).filter(|block| !block.taken);
-        free.map(|block| (block.start * GRANULE_BYTES, block.size * GRANULE_BYTES))
+        let blocks = all.map(|block| &self.blocks[block as usize]);
+        blocks.map(|block| (block.start * GRANULE_BYTES, block.size * GRANULE_BYTES, block.taken))
     }
 
     /// The longest free range in bytes. It walks the longest size class, so it is for messages, not for hot paths.

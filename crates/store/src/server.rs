@@ -12,6 +12,7 @@ mod copies;
 mod idle;
 mod overflow;
 mod spilling;
+mod window;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -310,7 +310,10 @@ impl Objects {
     /// Starts spilling enough for `len` bytes. False when nothing can be.
     fn make_room(&mut self, len: u64) -> bool {
         let mut started = false;
-        for sealed in self.store.spill_candidates(len) {
+        // Where enough is free, but in pieces, those objects go that lie between them.
+        let pieces = if self.room_bytes() >= len { self.store.window_candidates(len) } else { Vec::new() };
+        let candidates = if pieces.is_empty() { self.store.spill_candidates(len) } else { pieces };
+        for sealed in candidates {
             let at = sealed.0;
             let key = self.first_key(from_store(self.node, at));
             match self.store.begin_spill(at.entry, at.generation) {
