@@ -103,7 +103,8 @@ def test_arrays_go_from_a_python_task_through_a_rust_task_to_a_python_task(exten
 def test_a_runtime_that_rust_starts_in_a_shared_library_is_refused(extension: Path, program: Any) -> None:
     source = """
         import bireme
-        print(bireme._native.start_from_rust())
+        from bireme._native import start_from_rust
+        print(start_from_rust())
     """
     output, errors = program.run(source=source, env={"BIREME_NATIVE": str(extension)})
     assert "bireme is linked into a shared library" in output and "python" in output, output + errors
