@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bireme::{ClusterChoice, Config, SecurityChoice, TlsChoice};
 use bireme_runtime::net::tls::{Credentials, Role};
-use bireme_runtime::net::token::{Token, TokenBook, TokenTerms};
+use bireme_runtime::net::token::{Stay, Token, TokenBook, TokenTerms};
 use bireme_runtime::settings::Secret;
 
 use crate::support::{PATIENCE, Scratch};
@@ -215,7 +215,7 @@ impl Locked {
     /// Another token.
     pub fn new_token(&self, role: Role, life: Duration, uses: Option<u32>) -> Token {
         let fingerprint = Credentials::load(&self.keys().join("head.pem")).unwrap().fingerprint();
-        self.book().create(TokenTerms { role, life, uses }, fingerprint, now()).unwrap()
+        self.book().create(TokenTerms { role, life, uses, stay: Stay::WithToken }, fingerprint, now()).unwrap()
     }
 
     /// What a member with keys of its own is told.

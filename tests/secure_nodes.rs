@@ -180,6 +180,42 @@ fn certificates_are_renewed_before_they_expire() {
     work();
 }
 
+/// Whether the head has this node among those that are there.
+fn is_there(node: u32) -> bool {
+    bireme::nodes().unwrap().iter().any(|row| row.node.0 == node && row.alive)
+}
+
+#[test]
+fn a_revoked_token_ends_the_connections_of_those_who_came_in_with_it_and_of_nobody_else() {
+    let cluster = Locked::start("revoked", true);
+    let _stays = cluster.member("a");
+    let token = cluster.new_token(Role::Node, Duration::from_secs(3600), None);
+    let part = Part { token: Some(token.to_text()), ..cluster.part("b") };
+    let member = locked::Member::start(&part).unwrap();
+    assert!(is_there(2) && is_there(3));
+    assert!(member.credentials().expires() <= token.expires);
+    cluster.book().revoke(token.id).unwrap();
+    eventually("it is expelled", || !is_there(3));
+    let row = bireme::nodes().unwrap().into_iter().find(|row| row.node.0 == 3).unwrap();
+    assert!(row.reason.unwrap().contains("was revoked"));
+    // Its certificate is not let in any more, though it has not expired.
+    let reason = locked::Member::start(&part).err().unwrap();
+    assert!(reason.contains("was revoked"), "{reason}");
+    assert!(is_there(2));
+    work();
+}
+
+#[test]
+fn whoever_has_stayed_as_long_as_its_token_allows_is_expelled() {
+    let cluster = Locked::start("stay", true);
+    let token = cluster.new_token(Role::Node, Duration::from_secs(5), None);
+    let part = Part { token: Some(token.to_text()), ..cluster.part("a") };
+    let _member = locked::Member::start(&part).unwrap();
+    assert!(is_there(2));
+    eventually("its time is over", || !is_there(2));
+    assert!(locked::now() >= token.expires, "not before");
+}
+
 #[test]
 fn an_address_that_others_can_reach_is_never_opened_without_a_lock() {
     let any: SocketAddr = "0.0.0.0:0".parse().unwrap();

@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     choice: Choice,
 }
 
-fn node(text: &str) -> Result<NodeId, String> {
+pub(crate) fn node(text: &str) -> Result<NodeId, String> {
     let number = text.strip_prefix("node-").unwrap_or(text);
     let found = number.parse().ok().filter(|number| *number > 0).map(NodeId);
     found.ok_or_else(|| "a node is written node-3 or 3; `bireme status` shows them".to_owned())

@@ -1,6 +1,6 @@
 //! The `bireme` command.
 //!
-//! One file per command: `start` a node, `stop`, `status` and `drain` for nodes of this user on this machine, `token` for who
+//! One file per command: `start` a node, `stop`, `status` and `drain` for nodes of this user on this machine, `expel`, `token` for who
 //! may join, `config` for the settings, `bench` measures the engine against the floors of the machine. Three hidden commands are the same
 //! executable started again by a measurement: `bench-probe` measures one row in a process of its own, `bench-driver` is a program
 //! that uses a cluster, `bench-floor` is the other side of a floor. Exit codes: 0 all well, 1 it failed (of `bench`: or a bar does not hold), 2 a wrong command line.
@@ -11,6 +11,7 @@ mod bench;
 mod choose;
 mod config;
 mod drain;
+mod expel;
 mod flags;
 mod start;
 mod status;
@@ -42,6 +43,8 @@ enum Command {
     Status(status::Arguments),
     /// Move everything off a node and let it leave.
     Drain(drain::Arguments),
+    /// Put a node or client out at once, with its certificate.
+    Expel(expel::Arguments),
     /// Make, list and revoke tokens with which others join.
     Token(token::Arguments),
     /// Show every setting and where its value comes from.
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Stop(arguments) => stop::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Drain(arguments) => drain::run(&arguments),
+        Command::Expel(arguments) => expel::run(&arguments),
         Command::Token(arguments) => token::run(&arguments),
         Command::Config(arguments) => config::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

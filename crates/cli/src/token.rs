@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bireme_runtime::Error;
 use bireme_runtime::clock::seconds_since_1970;
-use bireme_runtime::tokens::{Role, Token, TokenEntry, TokenId, TokenState, TokenTerms, Tokens};
+use bireme_runtime::tokens::{Role, Stay, Token, TokenEntry, TokenId, TokenState, TokenTerms, Tokens};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
@@ -37,7 +37,7 @@ enum Action {
         #[command(flatten)]
         choice: Choice,
     },
-    /// Take a token back; who came in with it stays.
+    /// Take a token back; who came in with it is expelled.
     Revoke {
         /// Which one, as `bireme token list` shows it.
         #[arg(value_name = "TOKEN")]
@@ -52,9 +52,12 @@ struct Create {
     /// What its holder may become.
     #[arg(long = "for", value_name = "PURPOSE", default_value = "node")]
     purpose: Purpose,
-    /// How long it is good.
-    #[arg(long, visible_alias = "expires", value_name = "TIME", default_value = "24h", value_parser = time)]
-    life: Duration,
+    /// How long it is good, and how long those may stay who come in with it. Without it: 24h to come in, and no bound on the stay.
+    #[arg(long, visible_alias = "expires", value_name = "TIME", value_parser = time)]
+    life: Option<Duration>,
+    /// How long those may stay who come in with it, from when they come, whatever --life says; or `unbounded`.
+    #[arg(long, value_name = "TIME", value_parser = stay)]
+    member_life: Option<Stay>,
     /// How often it can be used; without a bound unless given.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     uses: Option<u32>,
@@ -73,6 +76,22 @@ enum Purpose {
     Client,
 }
 
+/// How long a token is good that nobody said more about.
+const LIFE: Duration = Duration::from_secs(24 * 3600);
+
+fn stay(text: &str) -> Result<Stay, String> {
+    if text == "unbounded" { Ok(Stay::Unbounded) } else { time(text).map(Stay::For) }
+}
+
+/// What a token gives never outlives the terms that were said.
+fn stay_of(life: Option<Duration>, member_life: Option<Stay>) -> Stay {
+    match (member_life, life) {
+        (Some(stay), _) => stay,
+        (None, Some(_)) => Stay::WithToken,
+        (None, None) => Stay::Unbounded,
+    }
+}
+
 /// Makes, lists or revokes tokens of a cluster whose head is on this machine.
 pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     match &arguments.action {
@@ -83,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
         }
         Action::Revoke { id, choice } => {
             tokens(choice)?.revoke(*id)?;
-            println!("{id} is revoked");
+            println!("{id} is revoked; who came in with it is expelled");
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -100,7 +119,8 @@ fn make(create: &Create) -> Outcome<()> {
         Purpose::Node => Role::Node,
         Purpose::Client => Role::Client,
     };
-    let terms = TokenTerms { role, life: create.life, uses: create.uses };
+    let (life, stay) = (create.life.unwrap_or(LIFE), stay_of(create.life, create.member_life));
+    let terms = TokenTerms { role, life, uses: create.uses, stay };
     let tokens = tokens(&create.choice)?;
     match &create.output {
         Some(path) => {
@@ -189,6 +209,16 @@ fn left(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_token_gives_outlives_it_only_if_that_was_said() {
+        let hour = Duration::from_secs(3600);
+        assert_eq!(stay_of(Some(hour), None), Stay::WithToken);
+        assert_eq!(stay_of(Some(hour), Some(Stay::For(hour * 2))), Stay::For(hour * 2));
+        assert_eq!(stay_of(None, None), Stay::Unbounded);
+        assert_eq!((stay("unbounded"), stay("2h")), (Ok(Stay::Unbounded), Ok(Stay::For(hour * 2))));
+        assert!(stay("long").is_err());
+    }
 
     #[test]
     fn times_have_two_units() {

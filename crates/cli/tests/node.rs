@@ -268,6 +268,26 @@ fn a_drain_that_cannot_be_is_refused_in_words() {
 }
 
 #[test]
+fn an_expelled_node_is_out_and_its_certificate_is_worth_nothing() {
+    let state = State::new("expel");
+    let head = state.start(&["--host", "0.0.0.0"]);
+    let port = head["address"].as_str().unwrap().rsplit(':').next().unwrap().to_owned();
+    let address = format!("127.0.0.1:{port}");
+    let join = ["--address", &address, "--token-file", head["token_file"].as_str().unwrap(), "--rejoin-time", "1s"];
+    let member = state.start(&join);
+    assert_eq!(member["node"], 2, "{member}");
+    let refused = state.run(&["expel", "node-1"]);
+    assert!(text(&refused.stderr).contains("is the head"), "{}", text(&refused.stderr));
+    let expelled = state.run(&["expel", "node-2"]);
+    assert!(expelled.status.success(), "{}", text(&expelled.stderr));
+    let status = text(&state.run(&["status", "--json"]).stdout).to_owned();
+    assert!(status.contains("it was expelled"), "{status}");
+    // The token is good, and the certificate that it gave has not expired: neither lets it in again.
+    let output = state.run(&[&["start", "--json"], &join[..]].concat());
+    assert!(!output.status.success() && text(&output.stderr).contains("was expelled"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn tokens_are_made_listed_and_revoked_where_the_authority_is() {
     let state = State::new("token");
     let node = state.start(&[]);

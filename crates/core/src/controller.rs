@@ -77,6 +77,13 @@ pub enum Event {
         /// Nobody listens where it was: its process is dead. Else it may be the network.
         refused: bool,
     },
+    /// A member has no right to be here any more.
+    Expelled {
+        /// Which.
+        node: NodeId,
+        /// Why, for people.
+        reason: String,
+    },
     /// Time went by; due at [`Controller::deadline`].
     Ticked,
 }
@@ -178,6 +185,7 @@ impl Controller {
             Event::JoinAsked { link, join } => self.join(link, *join, now, effects),
             Event::Asked { node, request } => self.asked(node, *request, now, effects),
             Event::ConnectionLost { node, refused } => self.connection_lost(node, refused, now, effects),
+            Event::Expelled { node, reason } => self.depart(node, Departure::Expelled { reason }, now, effects),
             Event::Ticked => {
                 self.expire_members(now, effects);
                 self.expire_early(now, effects);

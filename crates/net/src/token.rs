@@ -5,6 +5,7 @@
 //! Its role, expiry and uses are what the [`TokenBook`] says; what the text says of them is for people.
 
 mod book;
+mod members;
 mod text;
 
 #[cfg(test)]
@@ -16,6 +17,7 @@ use crate::secret::SecretError;
 use crate::tls::{Fingerprint, Role, sha256};
 
 pub use book::{TokenBook, TokenEntry, TokenState, TokenTerms};
+pub use members::{Contents, Stay};
 
 /// Bytes of a token's secret: nobody guesses it, so its plain hash can be stored.
 const SECRET_BYTES: usize = 32;
@@ -132,6 +134,33 @@ pub enum TokenError {
         /// What was asked for.
         wanted: Role,
     },
+    /// The member was expelled.
+    #[error(
+        "it was expelled from the cluster: to come back it needs a new token, and its saved certificate (node.pem or \
+         client.pem in its folder of keys) has to be removed"
+    )]
+    Expelled,
+    /// The token that the member came in with was revoked.
+    #[error(
+        "{id}, with which it came in, was revoked: to come back it needs a new token, and its saved certificate (node.pem or \
+         client.pem in its folder of keys) has to be removed"
+    )]
+    MemberRevoked {
+        /// The token.
+        id: TokenId,
+    },
+    /// The member has been here for as long as its token allows.
+    #[error("it has stayed for as long as its token allows: make a new one with `bireme token create`")]
+    StayOver,
+    /// The member has not renewed its certificate.
+    #[error("its certificate has expired: enrol again with a new token")]
+    CertificateExpired,
+    /// The certificate was not given for a token of this book.
+    #[error("its certificate was not given for a token of this cluster, so it cannot be renewed: enrol with one")]
+    NoMember,
+    /// There are too many members.
+    #[error("{MEMBERS_MAX} members have certificates that are good: wait until some expire")]
+    MembersFull,
     /// Not the name of a token.
     #[error("`{text}` is no token's name: `bireme token list` shows them")]
     BadId {
@@ -151,3 +180,6 @@ pub enum TokenError {
 
 /// Tokens in one book. At the bound the oldest that cannot be used any more is forgotten.
 pub const TOKENS_MAX: usize = 1024;
+
+/// Holders of certificates in one book. At the bound those whose certificates have expired are forgotten.
+pub const MEMBERS_MAX: usize = 10_000;

@@ -17,7 +17,7 @@ use bireme_net::door::{
 use bireme_net::frame::{FrameKind, HEADER_BYTES, Header, WIRE_VERSION};
 use bireme_net::hello::{Greeting, Hello, Purpose, Ticket};
 use bireme_net::tls::{CERTIFICATE_LIFE, ClientTls, Credentials, PeerIdentity, Role};
-use bireme_net::token::{Token, TokenTerms};
+use bireme_net::token::{Stay, Token, TokenTerms};
 use bireme_net::wire::{read_exact, write_all};
 use draw::Draw;
 use support::{CLUSTER, Home, LOOPBACK, Lobby, now, resident_bytes};
@@ -95,6 +95,20 @@ fn a_certificate_is_renewed_for_itself_and_for_no_other_role() {
 }
 
 #[test]
+fn a_token_of_an_hour_gives_a_certificate_of_an_hour_that_cannot_be_prolonged() {
+    let home = Home::new();
+    let (door, _lobby) = home.door(Limits::default());
+    let token = home.token(Role::Client, Duration::from_secs(3600), Some(1));
+    let old = enrol(door.address(), &token, Role::Client, Timeouts::default()).unwrap();
+    assert!(old.expires() <= token.expires, "{} s longer", old.expires() - token.expires);
+    let new = renew(door.address(), &old, Timeouts::default()).unwrap();
+    assert!(new.expires() <= token.expires, "{} s longer", new.expires() - token.expires);
+    home.book().revoke(token.id).unwrap();
+    let text = reason(renew(door.address(), &new, Timeouts::default()));
+    assert!(text.contains("was revoked"), "{text}");
+}
+
+#[test]
 fn the_door_shows_a_renewed_certificate_without_being_closed() {
     let home = Home::new();
     let (door, _lobby) = home.door(Limits::default());
@@ -113,7 +127,7 @@ fn tokens_that_are_not_good_are_refused_by_name() {
     let ask = |token: &Token, role| reason(enrol(door.address(), token, role, Timeouts::default()));
     // Expired.
     let expired = home.book().create(
-        TokenTerms { role: Role::Node, life: Duration::from_secs(60), uses: None },
+        TokenTerms { role: Role::Node, life: Duration::from_secs(60), uses: None, stay: Stay::WithToken },
         home.fingerprint(),
         now() - 3600,
     );
@@ -130,8 +144,11 @@ fn tokens_that_are_not_good_are_refused_by_name() {
     assert!(ask(&home.token(Role::Client, DAY, None), Role::Node).contains("is for a client, not for a node"));
     // Of nobody, and with a secret that is wrong: of another book with the same authority.
     let stranger = Home::new();
-    let unknown =
-        stranger.book().create(TokenTerms { role: Role::Node, life: DAY, uses: None }, home.fingerprint(), now());
+    let unknown = stranger.book().create(
+        TokenTerms { role: Role::Node, life: DAY, uses: None, stay: Stay::WithToken },
+        home.fingerprint(),
+        now(),
+    );
     assert!(ask(&unknown.unwrap(), Role::Node).contains("is unknown here"));
     assert_eq!(door.counts().refused, 5);
     assert_eq!(lobby.refusals().len(), 5);

@@ -52,6 +52,11 @@ pub enum AdminRequest {
         /// When it leaves whatever is still there.
         deadline_ms: u64,
     },
+    /// Put a node out of the cluster at once, and let its certificate in no more. For the head.
+    Expel {
+        /// Which node.
+        node: NodeId,
+    },
     /// End this node.
     Stop,
 }

@@ -13,6 +13,7 @@
 //! | `keys` | where keys are kept |
 //! | `renewal` | the next certificate before this one expires |
 //! | `register` | who may come in as which node |
+//! | `warden` | nobody stays longer than it may |
 
 mod choice;
 pub(crate) mod gate;
@@ -22,6 +23,7 @@ mod keys;
 pub(crate) mod register;
 mod renewal;
 pub(crate) mod security;
+mod warden;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -42,6 +44,7 @@ use crate::error::Error;
 use gate::{Gate, Porter};
 pub(crate) use renewal::Renewal;
 use security::{Dialer, Lock};
+pub(crate) use warden::Warden;
 
 pub use choice::{ClusterChoice, SecurityChoice, TlsChoice};
 pub use keys::cluster_name;
@@ -87,6 +90,8 @@ pub struct ClusterStart {
     pub(crate) dial: Dialer,
     /// Ends when the node ends.
     pub(crate) renewal: Option<Renewal>,
+    /// Ends when the node ends.
+    pub(crate) warden: Option<Warden>,
     /// It takes no work and is reached by nobody: it dials everyone.
     pub(crate) driver_only: bool,
     pub(crate) seat: Seat,
@@ -136,6 +141,10 @@ pub(crate) fn prepare(choice: &ClusterChoice, total: &Resources, timing: Timing)
     let told = knocked.as_ref().map(|(_, cluster, _)| *cluster);
     let cluster = lock.cluster().or(told).unwrap_or_else(random_u128);
     let gate = Gate::new(cluster, dial.bulk_encryption(), choice.link_delay);
+    let book = lock.book();
+    if let Some(book) = &book {
+        let _ = gate.book.set(book.clone());
+    }
     let porter = Arc::new(Porter(Arc::clone(&gate)));
     let door = match choice.bind {
         None => None,
@@ -171,7 +180,8 @@ pub(crate) fn prepare(choice: &ClusterChoice, total: &Resources, timing: Timing)
     let watched = door.as_ref().map_or_else(Weak::new, Arc::downgrade);
     let renewal = lock.keys.map(|keys| Renewal::start(keys, dial.clone(), watched)).transpose()?;
     let (host, link_queue_bytes) = (choice.host(), choice.link_queue_bytes);
-    Ok(ClusterStart { node, cluster, gate, door, dial, driver_only, seat, renewal, host, link_queue_bytes })
+    let warden = book.map(|book| Warden::start(book, &gate)).transpose()?;
+    Ok(ClusterStart { node, cluster, gate, door, dial, driver_only, seat, renewal, warden, host, link_queue_bytes })
 }
 
 /// Where others reach a door. One that is open on all addresses of its machine is reached by the one that leads to the

@@ -134,6 +134,22 @@ fn answer(request: &AdminRequest, present: &Mutex<Option<Present>>, asked: &Owne
             drop(present);
             drain(&mail, *node, deadline_ms.saturating_mul(1_000))
         }
+        (AdminRequest::Expel { node }, Some(Present { mail, .. })) => {
+            let mail = mail.clone();
+            drop(present);
+            expel(&mail, *node)
+        }
+    }
+}
+
+/// Puts a node out.
+fn expel(mail: &Mail, node: NodeId) -> AdminReply {
+    let (reply, answer) = channel();
+    mail.put(Word::Expel { node, reply });
+    match answer.recv_timeout(DRAIN_ANSWER_WAIT) {
+        Ok(Ok(())) => AdminReply::Accepted,
+        Ok(Err(reason)) => AdminReply::Refused(reason),
+        Err(_) => AdminReply::Refused(format!("the node did not answer within {DRAIN_ANSWER_WAIT:?}; try again")),
     }
 }
 

@@ -385,6 +385,12 @@ impl Shell {
             Word::StatusAsked(reply) => self.status_asked(reply),
             Word::Knocked(knock) => self.knocked(*knock),
             Word::Drain { node, grace_us, reply } => self.drain_asked(node, grace_us, reply),
+            Word::Expel { node, reply } => {
+                let alone = || Err("this node is alone".to_owned());
+                let expelled = self.abroad.as_mut().map_or_else(alone, |abroad| abroad.peers.expel(node));
+                // Whoever does not wait any more needs no answer.
+                let _ = reply.send(expelled);
+            }
             Word::ProgramRead { to, job, parcel } => self.tell_slowly(to, Between::GiveProgram { job, parcel }),
             Word::PieceRead { to, job, from, bytes } => self.tell_slowly(to, Between::GivePiece { job, from, bytes }),
             Word::PieceWanted { job, from } => self.tell_slowly(job.node(), Between::WantPiece { job, from }),

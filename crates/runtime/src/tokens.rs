@@ -9,7 +9,7 @@ use bireme_net::tls::{Authority, Fingerprint, SecurityError};
 use bireme_net::token::TokenBook;
 
 pub use bireme_net::tls::Role;
-pub use bireme_net::token::{Token, TokenEntry, TokenId, TokenState, TokenTerms};
+pub use bireme_net::token::{Stay, Token, TokenEntry, TokenId, TokenState, TokenTerms};
 
 use crate::clock;
 use crate::error::Error;
@@ -61,7 +61,7 @@ impl Tokens {
         Ok(entries.into_iter().map(|entry| (entry.clone(), entry.state(now))).collect())
     }
 
-    /// Takes a token back.
+    /// Takes a token back; who came in with it is expelled.
     pub fn revoke(&self, id: TokenId) -> Result<(), Error> {
         self.book.revoke(id).map_err(|error| Error::BadArgument(error.to_string()))
     }
@@ -80,7 +80,8 @@ mod tests {
         let missing = Tokens::of(&folder).err().unwrap().to_string();
         assert!(missing.contains("where its head runs"), "{missing}");
         let found = Tokens::found(&folder).unwrap();
-        let terms = TokenTerms { role: Role::Node, life: Duration::from_secs(60), uses: Some(1) };
+        let terms =
+            TokenTerms { role: Role::Node, life: Duration::from_secs(60), uses: Some(1), stay: Stay::WithToken };
         let token = found.create(terms).unwrap();
         // Another command, later.
         let tokens = Tokens::of(&folder).unwrap();

@@ -12,7 +12,7 @@ pub struct Enrolment {
     pub authority: Authority,
     /// Knows the tokens.
     pub book: TokenBook,
-    /// How long a certificate is good.
+    /// How long a certificate is good at most.
     pub life: Duration,
 }
 
@@ -45,29 +45,31 @@ impl Enrolment {
         request: &Request<'_>,
         now: u64,
     ) -> Result<(Enrolled, PeerIdentity), EnrolError> {
-        let identity = self.identity(request, now)?;
-        let certificate = self.authority.issue(identity, request.public_key, now, self.life)?;
+        let (identity, expires) = self.identity(request, now)?;
+        let life = Duration::from_secs(expires.saturating_sub(now));
+        let certificate = self.authority.issue(identity, request.public_key, now, life)?;
         let enrolled = Enrolled {
             cluster,
             certificate: certificate.as_ref().to_vec(),
             authority: self.authority.certificate().as_ref().to_vec(),
-            expires: now.saturating_add(self.life.as_secs()),
+            expires,
         };
         Ok((enrolled, identity))
     }
 
-    fn identity(&self, request: &Request<'_>, now: u64) -> Result<PeerIdentity, EnrolError> {
+    /// Who it is from now on, and when its certificate expires: never later than the terms of its token allow.
+    fn identity(&self, request: &Request<'_>, now: u64) -> Result<(PeerIdentity, u64), EnrolError> {
         if !request.token.is_empty() {
             let token = Token::parse(request.token)?;
-            self.book.spend(&token, request.role, now)?;
-            return Ok(PeerIdentity::random(request.role));
+            let identity = PeerIdentity::random(request.role);
+            return Ok((identity, self.book.enrol(&token, identity, now, self.life)?));
         }
         match request.identity {
             None => Err(EnrolError::NoToken),
             Some(identity) if identity.role != request.role => {
                 Err(EnrolError::OtherRole { found: identity.role, wanted: request.role })
             }
-            Some(identity) => Ok(identity),
+            Some(identity) => Ok((identity, self.book.renew(identity, now, self.life)?)),
         }
     }
 }

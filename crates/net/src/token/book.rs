@@ -12,16 +12,17 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
-use super::{TOKENS_MAX, Token, TokenError, TokenId};
+use super::members::{Contents, MemberEntry, Stay};
+use super::{MEMBERS_MAX, TOKENS_MAX, Token, TokenError, TokenId};
 use crate::secret::{self, SecretError};
-use crate::tls::{Fingerprint, Role};
+use crate::tls::{Fingerprint, PeerIdentity, Role};
 
 /// How long an operation waits for another process before it says so.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How often it looks meanwhile.
 const BUSY_LOOK: Duration = Duration::from_millis(5);
 /// The first bytes of a book, with the version of what follows.
-const MAGIC: &[u8] = b"bireme tokens 1\n";
+const MAGIC: &[u8] = b"bireme tokens 2\n";
 
 /// What a token is to be good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct TokenTerms {
     pub life: Duration,
     /// How often; `None` is as often as one likes.
     pub uses: Option<u32>,
+    /// How long those may stay who come in with it.
+    pub stay: Stay,
 }
 
 /// Whether a token can still be used.
@@ -64,6 +67,8 @@ pub struct TokenEntry {
     pub used: u32,
     /// Whether it was taken back.
     pub revoked: bool,
+    /// How long those may stay who come in with it.
+    pub stay: Stay,
     hash: [u8; 32],
 }
 
@@ -102,10 +107,14 @@ impl TokenBook {
     /// Makes a token. This is the only time that its secret is there to be seen.
     pub fn create(&self, terms: TokenTerms, fingerprint: Fingerprint, now: u64) -> Result<Token, TokenError> {
         let _lock = self.lock()?;
-        let mut entries = self.read()?;
-        if entries.len() >= TOKENS_MAX {
-            let useless = entries.iter().position(|entry| entry.state(now) != TokenState::Good);
-            entries.remove(useless.ok_or(TokenError::Full)?);
+        let mut contents = self.read()?;
+        if contents.tokens.len() >= TOKENS_MAX {
+            // One whose members are still here says until when they may stay.
+            let in_use =
+                |id: TokenId| contents.members.iter().any(|member| member.token == Some(id) && member.certified > now);
+            let useless = |entry: &TokenEntry| entry.state(now) != TokenState::Good && !in_use(entry.id);
+            let useless = contents.tokens.iter().position(useless).ok_or(TokenError::Full)?;
+            contents.tokens.remove(useless);
         }
         let token = Token {
             id: TokenId(u64::from_le_bytes(secret::random())),
@@ -114,7 +123,7 @@ impl TokenBook {
             fingerprint,
             secret: secret::random(),
         };
-        entries.push(TokenEntry {
+        contents.tokens.push(TokenEntry {
             id: token.id,
             role: token.role,
             created: now,
@@ -122,34 +131,69 @@ impl TokenBook {
             uses_max: terms.uses,
             used: 0,
             revoked: false,
+            stay: terms.stay,
             hash: token.hash(),
         });
-        self.write(&entries)?;
+        self.write(&contents)?;
         Ok(token)
     }
 
     /// All of them, oldest first.
     pub fn list(&self) -> Result<Vec<TokenEntry>, TokenError> {
+        Ok(self.read()?.tokens)
+    }
+
+    /// Takes a token back, and with it all that was given for it: its holders have no standing any more.
+    pub fn revoke(&self, id: TokenId) -> Result<(), TokenError> {
+        let _lock = self.lock()?;
+        let mut contents = self.read()?;
+        let entry = contents.tokens.iter_mut().find(|entry| entry.id == id).ok_or(TokenError::Unknown { id })?;
+        entry.revoked = true;
+        self.write(&contents)
+    }
+
+    /// Ends the standing of whoever has certificates with this number, for good.
+    pub fn expel(&self, uid: u128) -> Result<(), TokenError> {
+        let _lock = self.lock()?;
+        let mut contents = self.read()?;
+        match contents.members.iter_mut().find(|member| member.uid == uid) {
+            Some(member) => member.expelled = true,
+            // Until when its certificate is good is not known here, so it is never forgotten.
+            None => {
+                contents.members.push(MemberEntry {
+                    uid,
+                    token: None,
+                    until: None,
+                    certified: u64::MAX,
+                    expelled: true,
+                });
+            }
+        }
+        self.write(&contents)
+    }
+
+    /// All that the book has now, to look at several members at once.
+    pub fn read_now(&self) -> Result<Contents, TokenError> {
         self.read()
     }
 
-    /// Takes a token back. Certificates that were given for it stay good until they expire.
-    pub fn revoke(&self, id: TokenId) -> Result<(), TokenError> {
+    /// Lets a member have another certificate, and says when that expires.
+    pub fn renew(&self, identity: PeerIdentity, now: u64, life: Duration) -> Result<u64, TokenError> {
         let _lock = self.lock()?;
-        let mut entries = self.read()?;
-        let entry = entries.iter_mut().find(|entry| entry.id == id).ok_or(TokenError::Unknown { id })?;
-        entry.revoked = true;
-        self.write(&entries)
+        let mut contents = self.read()?;
+        let expires = contents.member(identity.uid, now)?.certify(now, life);
+        self.write(&contents)?;
+        Ok(expires)
     }
 
-    /// Takes one use of a token for a role, or says by name why not.
+    /// Takes one use of a token for a newcomer, or says by name why not; says when the newcomer's certificate expires.
     ///
     /// The secret comes first: who does not have it learns nothing of the rest.
-    pub fn spend(&self, token: &Token, role: Role, now: u64) -> Result<TokenId, TokenError> {
-        let id = token.id;
+    pub fn enrol(&self, token: &Token, identity: PeerIdentity, now: u64, life: Duration) -> Result<u64, TokenError> {
+        let (id, role) = (token.id, identity.role);
         let _lock = self.lock()?;
-        let mut entries = self.read()?;
-        let entry = entries.iter_mut().find(|entry| entry.id == id).ok_or(TokenError::Unknown { id })?;
+        let mut contents = self.read()?;
+        let entry = contents.tokens.iter_mut().find(|entry| entry.id == id).ok_or(TokenError::Unknown { id })?;
         if !bool::from(entry.hash.ct_eq(&token.hash())) {
             return Err(TokenError::WrongSecret { id });
         }
@@ -163,24 +207,29 @@ impl TokenBook {
             return Err(TokenError::WrongPurpose { id, found: entry.role, wanted: role });
         }
         entry.used = entry.used.saturating_add(1);
+        let until = entry.stay.until(entry.expires, now);
+        contents.forget_expired(MEMBERS_MAX, now)?;
+        let mut member = MemberEntry { uid: identity.uid, token: Some(id), until, certified: 0, expelled: false };
+        let expires = member.certify(now, life);
+        contents.members.push(member);
         // On the disk before anybody gets something for it: a crash never gives a use back.
-        self.write(&entries)?;
-        Ok(id)
+        self.write(&contents)?;
+        Ok(expires)
     }
 
-    fn read(&self) -> Result<Vec<TokenEntry>, TokenError> {
+    fn read(&self) -> Result<Contents, TokenError> {
         let bytes = match secret::read(&self.path) {
-            Err(error) if error.is_missing() => return Ok(Vec::new()),
+            Err(error) if error.is_missing() => return Ok(Contents::default()),
             other => other?,
         };
-        let entries = bytes.strip_prefix(MAGIC).and_then(|bytes| postcard::from_bytes(bytes).ok());
+        let contents = bytes.strip_prefix(MAGIC).and_then(|bytes| postcard::from_bytes(bytes).ok());
         let problem = "is no token book of this version";
-        Ok(entries.ok_or_else(|| SecretError::Malformed { path: self.path.clone(), problem })?)
+        Ok(contents.ok_or_else(|| SecretError::Malformed { path: self.path.clone(), problem })?)
     }
 
-    pub(super) fn write(&self, entries: &[TokenEntry]) -> Result<(), TokenError> {
+    pub(super) fn write(&self, contents: &Contents) -> Result<(), TokenError> {
         let mut bytes = MAGIC.to_vec();
-        bytes.extend(postcard::to_allocvec(entries).expect("plain numbers can always be written to memory"));
+        bytes.extend(postcard::to_allocvec(contents).expect("plain numbers can always be written to memory"));
         Ok(secret::replace(&self.path, &bytes)?)
     }
 

@@ -6,13 +6,21 @@ use std::time::Duration;
 
 use super::*;
 use crate::secret::tests::Folder;
+use crate::tls::PeerIdentity;
 
 const NOW: u64 = 1_800_000_000;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const FINGERPRINT: Fingerprint = Fingerprint([5; 32]);
 
 fn terms(uses: Option<u32>) -> TokenTerms {
-    TokenTerms { role: Role::Node, life: DAY, uses }
+    TokenTerms { role: Role::Node, life: DAY, uses, stay: Stay::Unbounded }
+}
+
+impl TokenBook {
+    /// One use of a token, by somebody who is not heard of again.
+    fn spend(&self, token: &Token, role: Role, now: u64) -> Result<TokenId, TokenError> {
+        self.enrol(token, PeerIdentity::random(role), now, DAY).map(|_| token.id)
+    }
 }
 
 fn book() -> (Folder, TokenBook) {
@@ -134,7 +142,7 @@ fn the_book_has_no_secret_in_it_and_is_for_its_user_alone() {
 fn a_book_that_is_none_is_refused() {
     let (folder, _) = book();
     let path = folder.0.join("tokens");
-    crate::secret::replace(&path, b"bireme tokens 2\nnews").unwrap();
+    crate::secret::replace(&path, b"bireme tokens 3\nnews").unwrap();
     assert!(matches!(TokenBook::open(&path), Err(TokenError::Book(SecretError::Malformed { .. }))));
 }
 
@@ -143,12 +151,57 @@ fn a_full_book_forgets_what_is_useless_and_nothing_else() {
     let (_folder, book) = book();
     let useless = book.create(terms(Some(0)), FINGERPRINT, NOW).unwrap();
     let first = book.create(terms(None), FINGERPRINT, NOW).unwrap();
-    let entries = book.list().unwrap();
-    let mut full = entries.clone();
-    full.resize(TOKENS_MAX, entries[1].clone());
+    let mut full = book.read_now().unwrap();
+    full.tokens.resize(TOKENS_MAX, full.tokens[1].clone());
     book.write(&full).unwrap();
     book.create(terms(None), FINGERPRINT, NOW).unwrap();
     assert!(matches!(book.spend(&useless, Role::Node, NOW), Err(TokenError::Unknown { .. })));
     assert!(matches!(book.create(terms(None), FINGERPRINT, NOW), Err(TokenError::Full)));
     book.spend(&first, Role::Node, NOW).unwrap();
+}
+
+#[test]
+fn a_certificate_never_outlives_the_terms_of_its_token_however_often_it_is_renewed() {
+    let (_folder, book) = book();
+    let (hour, month) = (Duration::from_secs(3600), 30 * DAY);
+    let stays =
+        [(Stay::WithToken, Some(NOW + 3600)), (Stay::For(2 * DAY), Some(NOW + 2 * 86_400)), (Stay::Unbounded, None)];
+    for (stay, until) in stays {
+        let terms = TokenTerms { role: Role::Client, life: hour, uses: Some(1), stay };
+        let (token, member) = (book.create(terms, FINGERPRINT, NOW).unwrap(), PeerIdentity::random(Role::Client));
+        let expires = book.enrol(&token, member, NOW, month).unwrap();
+        assert_eq!(expires, until.unwrap_or(NOW + month.as_secs()), "{stay:?}");
+        let renewed = book.renew(member, NOW + 1800, month).unwrap();
+        assert_eq!(renewed, until.unwrap_or(NOW + 1800 + month.as_secs()), "{stay:?}");
+        let Some(until) = until else { continue };
+        assert!(matches!(book.renew(member, until, month), Err(TokenError::StayOver)), "{stay:?}");
+        let contents = book.read_now().unwrap();
+        assert!(contents.standing(member.uid, until - 1).is_ok());
+        assert!(matches!(contents.standing(member.uid, until), Err(TokenError::StayOver)));
+    }
+}
+
+#[test]
+fn who_is_expelled_or_whose_token_is_revoked_has_no_standing_and_no_renewal() {
+    let (_folder, book) = book();
+    let token = book.create(terms(None), FINGERPRINT, NOW).unwrap();
+    let [first, second, stranger] = [(); 3].map(|()| PeerIdentity::random(Role::Node));
+    for member in [first, second] {
+        book.enrol(&token, member, NOW, DAY).unwrap();
+    }
+    let standing = |member: PeerIdentity, now| book.read_now().unwrap().standing(member.uid, now);
+    assert!(matches!(book.renew(stranger, NOW, DAY), Err(TokenError::NoMember)));
+    assert!(standing(stranger, NOW).is_ok(), "its certificate is of the authority");
+    book.expel(first.uid).unwrap();
+    book.expel(stranger.uid).unwrap();
+    for expelled in [first, stranger] {
+        assert!(matches!(standing(expelled, NOW), Err(TokenError::Expelled)));
+        assert!(matches!(book.renew(expelled, NOW, DAY), Err(TokenError::Expelled)));
+    }
+    assert!(standing(second, NOW).is_ok());
+    let late = NOW + DAY.as_secs();
+    assert!(matches!(standing(second, late), Err(TokenError::CertificateExpired)), "it was not renewed");
+    book.revoke(token.id).unwrap();
+    assert!(matches!(standing(second, NOW), Err(TokenError::MemberRevoked { .. })));
+    assert!(matches!(book.renew(second, NOW, DAY), Err(TokenError::MemberRevoked { .. })));
 }

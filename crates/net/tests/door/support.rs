@@ -18,7 +18,7 @@ use bireme_net::hello::{Hello, Welcome};
 use bireme_net::tls::{
     Authority, CERTIFICATE_LIFE, ClientTls, Credentials, Fingerprint, PeerIdentity, Role, ServerTls, TlsWire,
 };
-use bireme_net::token::{Token, TokenBook, TokenTerms};
+use bireme_net::token::{Stay, Token, TokenBook, TokenTerms};
 use bireme_net::wire::Wire;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -151,7 +151,7 @@ impl Home {
     }
 
     pub fn token(&self, role: Role, life: Duration, uses: Option<u32>) -> Token {
-        self.book().create(TokenTerms { role, life, uses }, self.fingerprint(), now()).unwrap()
+        self.book().create(TokenTerms { role, life, uses, stay: Stay::WithToken }, self.fingerprint(), now()).unwrap()
     }
 
     pub fn credentials(&self, role: Role) -> Credentials {

@@ -30,6 +30,7 @@ fn answer(request: AdminRequest) -> AdminReply {
             AdminReply::Status(Box::new(ClusterStatus { asked: NodeId(7), ..ClusterStatus::default() }))
         }
         AdminRequest::Drain { node, deadline_ms } => AdminReply::Refused(format!("{node} {deadline_ms}")),
+        AdminRequest::Expel { node } => AdminReply::Refused(format!("{node}")),
         AdminRequest::Stop => AdminReply::Accepted,
     }
 }

@@ -15,11 +15,13 @@ use bireme_net::door::{Arrival, Greeter, Refusal};
 use bireme_net::heart::HeartStop;
 use bireme_net::hello::{Purpose, Ticket, Welcome};
 use bireme_net::tls::PeerIdentity;
+use bireme_net::token::TokenBook;
 use bireme_net::wire::{Wire, delayed};
 
 use super::join::Answer;
 use super::register::{No, Register, Visit};
 use super::{HEARTBEAT_PERIOD, hearts};
+use crate::clock::seconds_since_1970;
 
 /// So much may wait for the node's thread; what comes then is refused, and tried again by who wants it.
 const WAITING_MAX: usize = 65_536;
@@ -40,6 +42,8 @@ pub(crate) enum Arrived {
     HeartLost { node: NodeId, refused: bool },
     /// The head does not know us any more.
     Expelled { reason: String },
+    /// A member has no right to be here any more; the head acts.
+    Unwanted { node: NodeId, reason: String },
     /// A thread needs the right to open a bulk stream to this node.
     TicketWanted { node: NodeId, reply: Sender<Result<Box<dyn Wire>, String>> },
     /// Bytes of objects are wanted.
@@ -67,6 +71,8 @@ pub(crate) struct Gate {
     addresses: Mutex<BTreeMap<NodeId, SocketAddr>>,
     /// Who may come in as which node.
     pub(crate) register: Arc<Register>,
+    /// With a head that gives certificates: who may stay.
+    pub(crate) book: OnceLock<TokenBook>,
     /// Whether bytes of objects are encrypted; none where nothing is.
     pub(crate) bulk_encryption: Option<bool>,
     /// How much later than it came something on a control link or a bulk stream arrives.
@@ -86,6 +92,7 @@ impl Gate {
             hearts: Mutex::default(),
             addresses: Mutex::default(),
             register: Arc::default(),
+            book: OnceLock::new(),
             bulk_encryption,
             link_delay,
         })
@@ -195,6 +202,10 @@ impl Porter {
     fn check(&self, arrival: &Arrival) -> Result<Visit, No> {
         let (register, node) = (&self.0.register, NodeId(arrival.hello.node));
         let identity = arrival.peer.map_or(0, |peer| peer.uid);
+        if let (Some(book), Some(peer)) = (self.0.book.get(), arrival.peer) {
+            let contents = book.read_now().map_err(|error| No::Now(error.to_string()))?;
+            contents.standing(peer.uid, seconds_since_1970()).map_err(|error| No::Ever(error.to_string()))?;
+        }
         match arrival.hello.purpose {
             Purpose::Heart if node == NodeId::ALONE => {}
             _ => register.check(node, identity)?,

@@ -60,6 +60,12 @@ impl Register {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).members.remove(&node);
     }
 
+    /// The members with the numbers in their certificates.
+    pub(crate) fn members(&self) -> Vec<(NodeId, u128)> {
+        let books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        books.members.iter().map(|(node, identity)| (*node, *identity)).collect()
+    }
+
     /// Whether this was a member and is none any more.
     pub(crate) fn is_gone(&self, node: NodeId) -> bool {
         let books = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -39,7 +39,10 @@ fn run(mut keys: Keys, dialer: &Dialer, door: &Weak<Door>, ended: &Receiver<()>)
         if today() < due {
             continue;
         }
+        let before = keys.credentials.expires();
         due = match renew(&mut keys, dialer, door) {
+            // The terms of the token allow no longer stay, and to ask again would change nothing.
+            Ok(()) if keys.credentials.expires() <= before => u64::MAX,
             Ok(()) => self::due(keys.credentials.expires(), today()),
             Err(error) => {
                 let expires = keys.credentials.expires();

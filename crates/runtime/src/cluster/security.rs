@@ -15,7 +15,7 @@ use bireme_net::door::{
 use bireme_net::hello::Hello;
 use bireme_net::secret::{self, random_u128};
 use bireme_net::tls::{Authority, ClientTls, Credentials, PeerIdentity, Role, SecurityError, ServerTls};
-use bireme_net::token::{Token, TokenBook, TokenError, TokenState, TokenTerms};
+use bireme_net::token::{Stay, Token, TokenBook, TokenError, TokenState, TokenTerms};
 use bireme_net::wire::{Wire, delayed};
 
 use super::choice::{ClusterChoice, SecurityChoice, TlsChoice};
@@ -194,6 +194,11 @@ impl Lock {
         self.keys.as_ref().map(|keys| keys.credentials.cluster())
     }
 
+    /// With the head: the book of tokens and of those who came in with them.
+    pub(super) fn book(&self) -> Option<TokenBook> {
+        self.enrolment.as_ref().map(|enrolment| enrolment.book.clone())
+    }
+
     /// The number in this node's certificate.
     pub(super) fn identity(&self) -> u128 {
         self.keys.as_ref().map_or(0, |keys| keys.credentials.identity().uid)
@@ -253,7 +258,7 @@ fn write_token(book: &TokenBook, authority: &Authority, path: &Path) -> Result<(
     if there.as_ref().is_some_and(good) {
         return Ok(());
     }
-    let terms = TokenTerms { role: Role::Node, life: FIRST_TOKEN_LIFE, uses: None };
+    let terms = TokenTerms { role: Role::Node, life: FIRST_TOKEN_LIFE, uses: None, stay: Stay::Unbounded };
     let token = book.create(terms, authority.fingerprint(), now)?;
     Ok(secret::replace(path, format!("{}\n", token.to_text()).as_bytes())?)
 }

@@ -70,6 +70,13 @@ pub(crate) enum Word {
         /// Where the controller's answer goes.
         reply: Sender<Result<(), String>>,
     },
+    /// A node of the cluster is to be expelled.
+    Expel {
+        /// Which.
+        node: NodeId,
+        /// Whether it was, and why not.
+        reply: Sender<Result<(), String>>,
+    },
     /// A driver has detached or is gone.
     DriverLeft {
         /// Which.

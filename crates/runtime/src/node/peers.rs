@@ -29,7 +29,7 @@ use bireme_net::{Doorbell, Interest, Poller};
 use crate::clock;
 use crate::cluster::gate::{Arrived, Gate, NotReached};
 use crate::cluster::security::Dialer;
-use crate::cluster::{ClusterStart, Renewal, Seat};
+use crate::cluster::{ClusterStart, Renewal, Seat, Warden};
 use crate::error::Error;
 
 use seat::SeatState;
@@ -99,6 +99,8 @@ pub(super) struct Peers {
     _door: Option<Arc<Door>>,
     /// Ends when this is dropped.
     _renewal: Option<Renewal>,
+    /// Ends when this is dropped.
+    _warden: Option<Warden>,
     dial: Dialer,
     driver_only: bool,
     pub(super) poller: Poller,
@@ -120,7 +122,7 @@ impl Peers {
     pub(super) fn start(start: ClusterStart, doorbell: &Doorbell) -> Result<Self, Error> {
         let failed = |error: &dyn std::fmt::Display| Error::System { what: "joining", reason: error.to_string() };
         let poller = Poller::new(doorbell.clone()).map_err(|error| failed(&error))?;
-        let ClusterStart { node, cluster, gate, door, dial, driver_only, seat, renewal, .. } = start;
+        let ClusterStart { node, cluster, gate, door, dial, driver_only, seat, renewal, warden, .. } = start;
         gate.attended(doorbell.clone());
         let mut peers = Self {
             me: node,
@@ -128,6 +130,7 @@ impl Peers {
             gate: Arc::clone(&gate),
             _door: door,
             _renewal: renewal,
+            _warden: warden,
             dial: dial.clone(),
             driver_only,
             poller,

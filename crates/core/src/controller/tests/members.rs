@@ -167,3 +167,17 @@ fn a_client_that_drains_a_node_is_expelled_and_the_node_stays() {
     assert!(effects.iter().any(drained), "{effects:?}");
     assert_eq!(fixture.controller.members().rows().len(), 3);
 }
+
+#[test]
+fn an_expelled_member_is_dead_for_all_and_its_later_words_are_refused() {
+    let mut fixture = Fixture::new(&[4, 4]);
+    let effects = fixture.step(Event::Expelled { node: N2, reason: "its token was revoked".to_owned() });
+    let [Effect::SendAll(FromController::NodeDied { node: N2, departure })] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(departure.to_string(), "it was expelled: its token was revoked");
+    let effects = fixture.beat(N2, 4, 4);
+    let [Effect::Reject { node: N2, reason }] = &effects[..] else { panic!("{effects:?}") };
+    assert!(reason.contains("its token was revoked"), "{reason}");
+    assert!(fixture.step(Event::Expelled { node: N2, reason: String::new() }).is_empty(), "once");
+}

@@ -106,6 +106,10 @@ impl Peers {
             }
             Arrived::HeartLost { node, refused } => self.step_controller(Event::ConnectionLost { node, refused }),
             Arrived::Expelled { reason } => self.expelled(reason),
+            Arrived::Unwanted { node, reason } => {
+                eprintln!("bireme: {node} is expelled: {reason}");
+                self.step_controller(Event::Expelled { node, reason });
+            }
             Arrived::Control { .. } | Arrived::Dialled { .. } | Arrived::Bulk { .. } | Arrived::TicketWanted { .. } => {
             }
         }
@@ -144,6 +148,25 @@ impl Peers {
             SeatState::Member(_) | SeatState::Over => {}
         }
         std::mem::take(&mut self.incoming)
+    }
+
+    /// Expels a member: it is out at once, and whoever has its certificate never comes in again.
+    pub(in crate::node) fn expel(&mut self, node: NodeId) -> Result<(), String> {
+        let SeatState::Head(_) = &self.seat else {
+            return Err("only the head expels nodes: run the command on its machine".to_owned());
+        };
+        if node == self.me {
+            return Err(format!(
+                "{node} is the head, and what the cluster knows is there alone; `bireme stop` ends it"
+            ));
+        }
+        let row = self.members.get(&node);
+        let row = row.ok_or_else(|| format!("{node} is not a node of this cluster; `bireme status` shows them"))?;
+        if let Some(book) = self.gate.book.get() {
+            book.expel(row.identity).map_err(|error| error.to_string())?;
+        }
+        self.step_controller(Event::Expelled { node, reason: "the user of the head wanted it".to_owned() });
+        Ok(())
     }
 
     /// Asks the controller, wherever it is.
