@@ -39,9 +39,8 @@ def describe(values: Any) -> tuple[int, int, int, int, bool]:
     return int(values[0]), int(values[-1]), len(values), int(values.sum()), is_sorted
 
 
-@STORE
-def test_a_sort_of_three_times_the_store_gives_every_row_once(runtime: Any) -> None:
-    blocks, parts, rows = 12, 6, MB
+def sort(blocks: int, parts: int, rows: int) -> None:
+    """Sorts random numbers in two steps, as a shuffle does, and checks that every one is there once."""
     data = [make.remote(seed, rows) for seed in range(blocks)]
     before = [describe.remote(block) for block in data]
     split = bireme.remote(cut).options(num_returns=parts)
@@ -54,6 +53,11 @@ def test_a_sort_of_three_times_the_store_gives_every_row_once(runtime: Any) -> N
     assert all(low[1] <= high[0] for low, high in zip(after, after[1:], strict=False))
     assert sum(count for _, _, count, _, _ in after) == blocks * rows
     assert sum(total for *_, total, _ in after) == sum(total for *_, total, _ in bireme.get(before))
+
+
+@STORE
+def test_a_sort_of_three_times_the_store_gives_every_row_once(runtime: Any) -> None:
+    sort(blocks=12, parts=6, rows=MB)
 
 
 @STORE
