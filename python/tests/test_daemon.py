@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 class Node:
     """A running node with a state directory of its own."""
 
-    def __init__(self, state: Path, cpus: int = 2, head: str | None = None) -> None:
+    def __init__(self, state: Path, cpus: int = 2, head: str | None = None, **variables: str) -> None:
         state.mkdir(mode=0o700)
         self.environment = {
             **os.environ,
@@ -33,6 +33,7 @@ class Node:
             "BIREME_NUM_CPUS": str(cpus),
             "BIREME_OBJECT_STORE_MEMORY": str(64 << 20),
             **({} if head is None else {"BIREME_ADDRESS": head}),
+            **variables,
         }
         command = shutil.which("bireme", path=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
         if command is None:
@@ -304,6 +305,59 @@ def test_the_output_of_workers_elsewhere_and_all_nodes_are_seen_by_the_driver(sh
         assert any(line.endswith(", node-2) complaining 5") for line in errors.splitlines()), errors
         assert "[(True, 'head', 0.0), (True, 'worker', 2.0)] 2.0" in lines, output
         assert "keeper" not in errors, errors
+    finally:
+        member.end()
+        head.end()
+
+
+def test_a_program_without_a_node_on_its_machine_says_nothing_of_keepers_and_runs_nothing_itself(
+    node: Node, program: Program, short_path: Path
+) -> None:
+    source = """
+        import sys
+        import bireme
+        bireme.init(address=sys.argv[1])
+        @bireme.remote(num_cpus=0)
+        def place():
+            print("running")
+            return bireme.get_runtime_context().get_node_id()
+        own = bireme.get_runtime_context().get_node_id()
+        print("elsewhere", own not in bireme.get([place.remote() for _ in range(4)], timeout=60))
+        print("free", bireme.available_resources()["CPU"])
+        bireme.shutdown()
+    """
+    # In a folder of its own it finds no node of this user.
+    elsewhere = {**node.environment, "BIREME_STATE_DIRECTORY": str(short_path / "client")}
+    output, errors = program.run(node.address, source=source, env=elsewhere)
+    lines = output.splitlines()
+    assert "elsewhere True" in lines and "free 2.0" in lines, output
+    assert any(line.startswith("(place pid=") and line.endswith(", node-1) running") for line in lines), output
+    assert errors == ""
+
+
+def test_actors_start_on_every_node_after_tasks_have_used_what_they_ask_for(short_path: Path, program: Program) -> None:
+    head = Node(short_path / "head", cpus=1, BIREME_RESOURCES="r=1")
+    member = Node(short_path / "member", cpus=1, head=head.address, BIREME_RESOURCES="r=1")
+    source = """
+        import bireme
+        bireme.init(address="auto")
+        @bireme.remote(num_cpus=0, resources={"r": 1})
+        def half(x):
+            return x / 2
+        @bireme.remote(num_cpus=0, resources={"r": 1})
+        class Place:
+            def node(self):
+                return bireme.get_runtime_context().get_node_id()
+        assert sum(bireme.get([half.remote(x) for x in range(20)])) == 95
+        print("free", bireme.available_resources()["r"])
+        actors = [Place.remote() for _ in range(2)]
+        print("nodes", len(set(bireme.get([actor.node.remote() for actor in actors], timeout=60))))
+        print("left", bireme.available_resources().get("r", 0.0))
+        bireme.shutdown()
+    """
+    try:
+        output, _ = program.run(source=source, env=head.environment)
+        assert output.splitlines() == ["free 2.0", "nodes 2", "left 0.0"], output
     finally:
         member.end()
         head.end()
