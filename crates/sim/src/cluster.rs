@@ -27,6 +27,7 @@ use bireme_core::controller::{FromController, ToController};
 use bireme_core::failure::DeathCause;
 use bireme_core::flow::StageId;
 use bireme_core::id::{GroupId, JobId, NodeId, ObjectId, ProcessId};
+use bireme_core::message::Peer;
 use bireme_core::owner::{self, Owner, OwnerConfig};
 use bireme_core::resources::UNITS_PER_WHOLE;
 use bireme_core::schedule::Load;
@@ -71,6 +72,8 @@ enum Happening {
     Exited(ProcessId, DeathCause),
     Struck,
     Slandered,
+    /// A message of a process to another comes once more.
+    Repeated(ProcessId, ProcessId, Box<Peer>),
     /// A frame comes out of the connection between two nodes.
     Arrived(Box<Frame>),
     LinkTicked(NodeId, NodeId),
@@ -286,6 +289,7 @@ impl Cluster {
             Happening::Exited(process, cause) => self.exited(process, cause),
             Happening::Struck => self.strike(),
             Happening::Slandered => self.slander(),
+            Happening::Repeated(process, peer, message) => self.repeated(process, peer, *message),
             Happening::Arrived(frame) => self.arrived(*frame),
             Happening::LinkTicked(node, peer) => self.link_ticked(node, peer),
             Happening::Redialled(a, b) => self.redialled(a, b),

@@ -29,6 +29,8 @@ pub struct Faults {
     pub corrupt_every_us: Option<u64>,
     /// On a node alone there are two drivers at once with the same program, and the second one is killed at this time.
     pub second_driver_dies_us: Option<u64>,
+    /// One call and one reply in so many comes to its process a second time, later.
+    pub repeat_one_in: Option<u64>,
     /// When the faults end.
     pub end_us: u64,
     /// The nodes, and what goes wrong with them.
@@ -49,6 +51,7 @@ impl Faults {
             cancel_one_in: None,
             corrupt_every_us: None,
             second_driver_dies_us: None,
+            repeat_one_in: None,
             end_us: 0,
             nodes: Nodes::alone(),
         }
@@ -78,6 +81,9 @@ impl Faults {
         }
         if random.one_in(8) {
             faults.corrupt_every_us = Some(random.within(2_000, 20_000));
+        }
+        if random.one_in(4) {
+            faults.repeat_one_in = Some(random.within(1, 8));
         }
         faults.nodes = Nodes::draw(random);
         if faults.nodes.count == 1 && random.one_in(3) {

@@ -9,6 +9,7 @@ pub mod freed;
 pub mod gpus;
 pub mod groups;
 pub mod jobs;
+pub mod losses;
 pub mod order;
 pub mod reduces;
 pub mod released;
@@ -22,12 +23,12 @@ use std::collections::BTreeSet;
 
 use bireme_core::failure::Failure;
 use bireme_core::flow::Op;
-use bireme_core::id::{ActorId, JobId, NodeId, ObjectId, ProcessId, TaskId};
+use bireme_core::id::{ActorId, JobId, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
 use bireme_core::ledger::Snapshot;
 use bireme_core::message::ToNode;
 use bireme_core::reduce::Order;
 use bireme_core::resources::Amount;
-use bireme_core::spec::TaskSpec;
+use bireme_core::spec::{TaskKind, TaskSpec};
 use bireme_core::stream::{READ_ONCE, Stream};
 use bireme_core::value::{Body, Location, RefSpec, Value};
 
@@ -77,7 +78,9 @@ pub struct Watch {
     /// Processes of a job whose driver is killed: failures there are to be expected.
     doomed: BTreeSet<ProcessId>,
     jobs: jobs::Jobs,
+    losses: losses::Losses,
     values: values::Values,
+    running: resources::Running,
     attempts: attempts::Attempts,
     environments: environments::Environments,
     concurrency: concurrency::Concurrency,
@@ -114,12 +117,14 @@ impl Watch {
         if self.reduces.went_with_its_owner(object, value) {
             return;
         }
-        let content = self.bytes.content(value);
-        let seen = self.values.observed(object, &content, process);
-        self.note(seen);
-        let released = self.released.observed(object, &content, process);
-        self.note(released);
-        self.note(freed::check(object, value, process));
+        if !value.failure().is_some_and(|failure| self.losses.excuse(failure)) {
+            let content = self.bytes.content(value);
+            let seen = self.values.observed(object, &content, process);
+            self.note(seen);
+            let released = self.released.observed(object, &content, process);
+            self.note(released);
+            self.note(freed::check(object, value, process));
+        }
         if self.calm && !self.doomed.contains(&process) && value.failure().is_some_and(|failure| !planned(failure)) {
             let text = format!("{process} sees {object} fail though nothing went wrong: {}", value.body);
             let concerns = vec![object.task().to_string()];
@@ -138,8 +143,15 @@ impl Watch {
     }
 
     /// A process of this job makes a task.
-    pub fn made(&mut self, task: TaskId, job: Option<JobId>) {
+    pub fn made(&mut self, process: ProcessId, task: TaskId, job: Option<JobId>) {
         self.jobs.made(task, job);
+        self.attempts.made(task);
+        self.losses.had_part(task, process.node);
+    }
+
+    /// Whether a failure is the loss of something that went with a node.
+    pub fn went_with_a_node(&self, failure: &Failure) -> bool {
+        self.losses.excuse(failure)
     }
 
     /// A process of this job begins to run a task.
@@ -154,10 +166,23 @@ impl Watch {
         self.released.freed(object);
     }
 
-    /// A process begins to run a task.
-    pub fn started(&mut self, process: ProcessId, spec: &TaskSpec, gpus: &[u32]) {
-        let started = self.attempts.started(process, spec.id);
+    /// A machine has so many CPUs.
+    pub fn machine(&mut self, node: NodeId, cpus: Amount) {
+        self.running.machine(node, cpus);
+    }
+
+    /// What runs under this lease waits for something.
+    pub fn waited(&mut self, process: ProcessId, lease: LeaseId) {
+        self.running.waited(process, lease);
+    }
+
+    /// A process begins to run a task, which the program allows to be tried again so often.
+    pub fn started(&mut self, process: ProcessId, lease: LeaseId, spec: &TaskSpec, gpus: &[u32], retries_max: u32) {
+        self.losses.had_part(spec.id, process.node);
+        let started = self.attempts.started(process, spec.id, retries_max);
         self.note(started);
+        let fits = self.running.started(process, lease, spec);
+        self.note(fits);
         let served = self.environments.started(process, spec);
         self.note(served);
         let assigned = self.gpus.started(process, spec, gpus);
@@ -175,13 +200,27 @@ impl Watch {
     /// It has ended it.
     pub fn ended(&mut self, process: ProcessId, task: TaskId) {
         self.attempts.ended(process, task);
+        self.running.ended(process, task);
         self.concurrency.ended(process, task);
         self.gpus.ended(process, task);
+    }
+
+    /// A task has ended well; the constructor of an actor runs in each of its lives.
+    pub fn done(&mut self, process: ProcessId, spec: &TaskSpec) {
+        if !matches!(spec.kind, TaskKind::Create(_)) {
+            self.attempts.done(process, spec.id);
+        }
+    }
+
+    /// A process is killed with what runs in it.
+    pub fn killed(&mut self, process: ProcessId) {
+        self.attempts.killed(process);
     }
 
     /// A process is gone.
     pub fn died(&mut self, process: ProcessId) {
         self.attempts.died(process);
+        self.running.died(process);
         self.values.died(process);
         self.environments.died(process);
         self.concurrency.died(process);
@@ -259,8 +298,9 @@ impl Watch {
     }
 
     /// A process records the value of an object, and says which inputs it is made of when it is the result of a reduce.
-    pub fn recorded(&mut self, object: ObjectId, value: &Value, used: Option<&[u32]>) {
+    pub fn recorded(&mut self, process: ProcessId, object: ObjectId, value: &Value, used: Option<&[u32]>) {
         let content = if let Body::Stored(at) = value.body { Some(self.bytes.content_at(at)) } else { None };
+        self.losses.recorded(object, process.node, content);
         if let Some(content) = content {
             self.reduces.recorded(object, content);
         }
@@ -271,6 +311,7 @@ impl Watch {
     /// A copy was made.
     pub fn copied(&mut self, of: Location, at: Location) {
         self.bytes.copied(of, at);
+        self.losses.copied(self.bytes.content_at(at), at.node);
     }
 
     /// The store frees bytes.
@@ -296,6 +337,7 @@ impl Watch {
 
     /// A node is gone with all that it had.
     pub fn node_lost(&mut self, node: NodeId) {
+        self.losses.node_lost(node);
         self.bytes.node_lost(node);
         self.values.node_lost(node);
         self.released.node_lost(node);

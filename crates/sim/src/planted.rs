@@ -43,11 +43,17 @@ pub enum Planted {
     StalledDropped,
     /// A node takes what it has not read for never written: of a process that waits for another node.
     HeldRingForgotten,
+    /// A task is tried again once more often than its program allows.
+    OneRetryTooMany,
+    /// A node gives out one CPU more than its machine has.
+    OneCpuTooMany,
+    /// An owner tells a borrower that an object went with a node, which was never there.
+    LostWithoutCause,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::ReplyBeforeRecord,
         Self::GiveBackDropped,
         Self::AdoptNotAsked,
@@ -68,6 +74,9 @@ impl Planted {
         Self::FromTheStart,
         Self::StalledDropped,
         Self::HeldRingForgotten,
+        Self::OneRetryTooMany,
+        Self::OneCpuTooMany,
+        Self::LostWithoutCause,
     ];
 
     /// The name on the command line.
@@ -93,6 +102,9 @@ impl Planted {
             Self::FromTheStart => "from-the-start",
             Self::StalledDropped => "stalled-dropped",
             Self::HeldRingForgotten => "held-ring-forgotten",
+            Self::OneRetryTooMany => "one-retry-too-many",
+            Self::OneCpuTooMany => "one-cpu-too-many",
+            Self::LostWithoutCause => "lost-without-cause",
         }
     }
 

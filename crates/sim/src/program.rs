@@ -112,6 +112,8 @@ pub enum Op {
     Ungroup,
     /// Ends with an error.
     Fail,
+    /// Ends with an error in the first attempt; the job is tried again for that.
+    Flake,
     /// Ends with a value that contains these.
     Return(Vec<Register>),
 }

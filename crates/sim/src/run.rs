@@ -40,7 +40,15 @@ pub fn draw(seed: u64) -> (Program, Faults) {
     let mut random = Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let faults = Faults::draw(&mut random);
     let mut program = workload::draw(&mut random);
+    if faults.repeat_one_in.is_some() {
+        // Replies of earlier attempts are what has to be told apart.
+        workload::tasks::flaky(&mut program, &mut random);
+    }
     program.place(faults.nodes.count, &mut random);
+    if random.one_in(4) {
+        // So that deaths use them up.
+        program.jobs.iter_mut().for_each(|job| job.retries_max = random.below(2) as u32);
+    }
     (program, faults)
 }
 

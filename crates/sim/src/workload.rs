@@ -13,7 +13,7 @@ use crate::random::Random;
 /// Adds the drawn workloads to a program.
 pub fn draw(random: &mut Random) -> Program {
     let mut program = Program::default();
-    let all: [fn(&mut Program, &mut Random); 22] = [
+    let all: [fn(&mut Program, &mut Random); 23] = [
         tasks::fan_out,
         tasks::chain,
         tasks::braid,
@@ -22,6 +22,7 @@ pub fn draw(random: &mut Random) -> Program {
         tasks::environments,
         tasks::gpus,
         tasks::limited,
+        tasks::flaky,
         references::handed_back,
         references::lent,
         references::puts,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bireme_core::controller::Tenure;
 use bireme_core::id::{JobId, NodeId, ProcessId};
 use bireme_core::node::{self, Node, NodeConfig};
-use bireme_core::resources::{Amount, Resources};
+use bireme_core::resources::{Amount, Resources, UNITS_PER_WHOLE};
 use bireme_core::throttle::Throttle;
 use bireme_core::time::Tick;
 
@@ -13,6 +13,7 @@ use super::links::Link;
 use super::stages::Stages;
 use super::stores::Store;
 use super::{Cluster, Happening};
+use crate::planted::Planted;
 
 /// The job of the driver that lives, and of the one that is killed, when there are two at one node.
 const JOBS: [JobId; 2] = [JobId(1), DOOMED_JOB];
@@ -63,6 +64,10 @@ impl Cluster {
     /// A machine with a node and its driver.
     pub(super) fn add_host(&mut self, mut config: NodeConfig, tenure: Tenure) {
         let id = config.id;
+        self.watch.machine(id, config.total.cpus);
+        if self.planted == Some(Planted::OneCpuTooMany) {
+            config.total.cpus.0 += UNITS_PER_WHOLE;
+        }
         let has_driver = self.faults.nodes.drain.is_none() || id == NodeId::HEAD;
         config.job = config.job.filter(|_| has_driver).map(|_| JobId::new(id, 1));
         let slowness = match self.faults.nodes.slow {

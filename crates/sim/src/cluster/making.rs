@@ -1,5 +1,7 @@
 //! What threads make: tasks and puts. A repeated thread asks the node first and adopts what exists (design rule 3).
 
+use std::sync::Arc;
+
 use bireme_core::id::{ObjectId, ProcessId, TaskId, digest};
 use bireme_core::message::{Adoption, ToNode};
 use bireme_core::owner;
@@ -8,6 +10,7 @@ use bireme_core::value::{Body, RefSpec, Value};
 
 use super::threads::Wait;
 use super::{Cluster, Happening};
+use crate::planted::Planted;
 use crate::program::Size;
 
 impl Cluster {
@@ -17,7 +20,10 @@ impl Cluster {
         thread.lane.advance();
         spec.id = thread.lane.task_id();
         let repeated = thread.lane.repeated();
-        self.watch.made(spec.id, self.job_of(process));
+        self.watch.made(process, spec.id, self.job_of(process));
+        if self.planted == Some(Planted::OneRetryTooMany) {
+            Arc::make_mut(&mut spec.options).retries_max += 1;
+        }
         if repeated {
             self.ask_task(process, id, spec);
         } else {

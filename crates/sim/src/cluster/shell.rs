@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use bireme_core::failure::{Death, DeathCause};
+use bireme_core::failure::{Death, DeathCause, Failure};
 use bireme_core::id::{NodeId, ObjectId, ProcessId, digest};
 use bireme_core::message::{FromNode, NodeBound, Peer, ToNode};
 use bireme_core::owner::{self, Effect};
 use bireme_core::record::Record;
 use bireme_core::route::Hearer;
 use bireme_core::spec::TaskKind;
+use bireme_core::value::Value;
 use bireme_core::worker;
 
 use super::{Cluster, Happening};
@@ -128,6 +129,34 @@ impl Cluster {
     }
 
     fn hear_peer(&mut self, process: ProcessId, peer: ProcessId, message: Peer) {
+        let repeatable = match &message {
+            Peer::Call { spec, resolved, .. } => {
+                spec.nested.is_empty() && resolved.iter().all(|value| value.nested.is_empty())
+            }
+            Peer::Reply { values, .. } => values.iter().all(|value| value.nested.is_empty()),
+            _ => false,
+        };
+        if repeatable && self.faulty && self.faults.repeat_one_in.is_some_and(|n| self.random.one_in(n)) {
+            let after = self.random.within(1, 3_000);
+            self.after(after, Happening::Repeated(process, peer, Box::new(message.clone())));
+        }
+        self.hear_once(process, peer, message);
+    }
+
+    /// A message comes that came before. References in it would be counted twice, so it has none.
+    pub(super) fn repeated(&mut self, process: ProcessId, peer: ProcessId, message: Peer) {
+        if self.processes.contains_key(&process) && self.processes.contains_key(&peer) && !self.is_blocked(process) {
+            self.note(|| format!("{process} hears {peer} again: {message:?}"));
+            self.hear_once(process, peer, message);
+        }
+    }
+
+    fn hear_once(&mut self, process: ProcessId, peer: ProcessId, mut message: Peer) {
+        if self.planted == Some(Planted::LostWithoutCause)
+            && let Peer::Resolved { object, value } = &mut message
+        {
+            *value = Value::failed(Failure::ObjectLost { object: *object, reason: "it went with node-9".into() });
+        }
         match message.hearer() {
             Hearer::Worker => self.step_worker(process, worker::Event::FromPeer { peer, message }),
             Hearer::Owner | Hearer::Shell => self.step_owner(process, owner::Event::FromPeer { peer, message }),
@@ -191,6 +220,9 @@ impl Cluster {
 
     pub(super) fn step_worker(&mut self, process: ProcessId, event: worker::Event) {
         let Some(entry) = self.processes.get_mut(&process) else { return };
+        if let worker::Event::Blocked { lease } = event {
+            self.watch.waited(process, lease);
+        }
         let mut effects = Vec::new();
         entry.worker.step(event, self.now, &mut effects);
         let withheld = std::mem::take(&mut entry.withheld);
@@ -220,16 +252,19 @@ impl Cluster {
             self.watch.freed(*object);
         }
         match record {
-            Record::Yielded { value, .. } => self.store_value(process, value),
+            Record::Yielded { task, index, value, .. } => {
+                self.store_value(process, value);
+                self.watch.recorded(process, ObjectId::item(*task, *index), value, None);
+            }
             Record::Put { object, value, .. } => {
                 self.store_value(process, value);
                 let used = self.processes.get(&process).and_then(|entry| entry.owner.used_inputs(object));
-                self.watch.recorded(*object, value, used);
+                self.watch.recorded(process, *object, value, used);
             }
             Record::Finished { task, values, .. } => {
                 for (index, value) in (0..).zip(values) {
                     self.store_value(process, value);
-                    self.watch.recorded(ObjectId::result(*task, index), value, None);
+                    self.watch.recorded(process, ObjectId::result(*task, index), value, None);
                 }
             }
             _ => {}

@@ -93,7 +93,7 @@ impl Cluster {
             self.watch.item(object, &value, process);
         }
         if value.failure().is_some() {
-            if value.failure().is_some_and(crate::invariants::values::node_lost) {
+            if value.failure().is_some_and(|failure| self.watch.went_with_a_node(failure)) {
                 // It was there and is lost; the stream goes on behind it.
                 self.watch.taken(object.task(), index + 1);
                 self.step_owner(process, owner::Event::ItemsTaken { end: end.object, items: index + 1 });

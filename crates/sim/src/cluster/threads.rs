@@ -54,6 +54,9 @@ pub struct Thread {
     unread: Vec<(RefSpec, Value)>,
 }
 
+/// The error for which a job is tried again.
+const FLAKY: &str = "Flaky";
+
 impl Thread {
     pub(super) fn waits_for(&self, object: ObjectId) -> bool {
         matches!(self.wait, Wait::Object(waited) if waited == object)
@@ -104,9 +107,9 @@ impl Cluster {
     pub(super) fn start_thread(&mut self, process: ProcessId, execution: Execution) {
         let Execution { lease, spec, lane, resolved, gpus } = execution;
         self.note(|| format!("{process} runs {} attempt {} of {}", spec.id, spec.attempt, spec.options.name));
-        self.watch.started(process, &spec, &gpus);
-        self.watch.served(process, self.job_of(process), &spec);
         let job = usize::try_from(spec.function.0).expect("a job's number");
+        self.watch.started(process, lease, &spec, &gpus, self.retries_max(&spec, job));
+        self.watch.served(process, self.job_of(process), &spec);
         self.watch.began(process, &spec, self.program.jobs[job].concurrency_max);
         let unread = spec.dependencies.iter().copied().zip(resolved.iter().cloned()).collect();
         let mut registers: Vec<Option<RefSpec>> = spec.nested.iter().copied().map(Some).collect();
@@ -129,6 +132,14 @@ impl Cluster {
             unread,
         };
         self.add_thread(process, thread);
+    }
+
+    /// How often the program allows a run to be tried again. The constructor of an actor runs in each of its lives.
+    fn retries_max(&self, spec: &TaskSpec, job: JobId) -> u32 {
+        match &spec.kind {
+            TaskKind::Create(options) => options.restarts_max,
+            TaskKind::Plain | TaskKind::Call { .. } => self.program.jobs[job].retries_max,
+        }
     }
 
     fn add_thread(&mut self, process: ProcessId, thread: Thread) {
@@ -253,6 +264,13 @@ impl Cluster {
                 self.finish_thread(process, id, Err(failure));
                 return;
             }
+            Op::Flake if thread.seat.as_ref().is_some_and(|(_, spec)| spec.attempt == 0) => {
+                let (task, name) = (thread.lane.task(), self.program.jobs[thread.job].name.to_owned());
+                let failure = Failure::Returned { task, name, type_name: FLAKY.into(), message: "planned".into() };
+                self.finish_thread(process, id, Err(failure));
+                return;
+            }
+            Op::Flake => {}
             Op::Return(nested) => {
                 self.finish_thread(process, id, Ok(thread.references(&nested)));
                 return;
@@ -305,6 +323,7 @@ impl Cluster {
                 ..Resources::cpus(Amount(code.cpu_tenths * 1_000))
             },
             retries_max: code.retries_max,
+            retry_on: code.ops.iter().filter(|op| matches!(op, Op::Flake)).map(|_| FLAKY.into()).collect(),
             environment: code.environment,
             calls_max: code.calls_max,
             threads_per_worker: code.threads_per_worker,
@@ -417,6 +436,9 @@ impl Cluster {
         if let Some((lease, spec)) = &thread.seat {
             if let (Ok(_), Some(items)) = (&outcome, entry.worker.items(&spec.id)) {
                 self.watch.whole(spec.id, items);
+            }
+            if outcome.is_ok() {
+                self.watch.done(process, spec);
             }
             let values = match outcome {
                 Ok(nested) => {

@@ -1,4 +1,6 @@
-//! At most one attempt of a task at a time: a lost one is asked about before it is run again.
+//! At most one attempt of a task at a time: a lost one is asked about before it is run again. And no more attempts than
+//! the program allows: after the death of its worker a task is run again as often as its job says, and never when it has
+//! ended well in a process that lives.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +8,41 @@ use bireme_core::id::{ProcessId, TaskId};
 
 use super::Violation;
 
-/// Which tasks run where.
+/// Which tasks run where, and how many of their runs were lost.
 #[derive(Debug, Default)]
 pub struct Attempts {
     running: BTreeMap<TaskId, ProcessId>,
+    /// Runs that were alone in a process that was killed: these count for sure.
+    lost: BTreeMap<TaskId, u32>,
+    /// Where tasks have ended well.
+    done: BTreeMap<TaskId, ProcessId>,
 }
 
 impl Attempts {
-    /// A process begins to run a task.
-    pub fn started(&mut self, process: ProcessId, task: TaskId) -> Result<(), Violation> {
-        match self.running.insert(task, process) {
-            None => Ok(()),
-            Some(other) => {
-                let text = format!("{task} runs in {other} and begins in {process}");
-                Err(Violation { invariant: "one attempt at a time", text, concerns: vec![task.to_string()] })
-            }
+    /// A process makes a task, maybe once more: it counts its losses itself.
+    pub fn made(&mut self, task: TaskId) {
+        self.lost.remove(&task);
+        self.done.remove(&task);
+    }
+
+    /// A process begins to run a task, which the program allows to be tried again so often.
+    pub fn started(&mut self, process: ProcessId, task: TaskId, retries_max: u32) -> Result<(), Violation> {
+        let concerns = vec![task.to_string()];
+        if let Some(other) = self.running.insert(task, process) {
+            let text = format!("{task} runs in {other} and begins in {process}");
+            return Err(Violation { invariant: "one attempt at a time", text, concerns });
         }
+        if let Some(other) = self.done.get(&task) {
+            let text = format!("{task} has ended in {other} and begins in {process}");
+            return Err(Violation { invariant: "what has ended is not run again", text, concerns });
+        }
+        let lost = self.lost.get(&task).copied().unwrap_or(0);
+        if lost > retries_max {
+            let text =
+                format!("{task} begins in {process} after {lost} lost runs and may be tried again {retries_max} times");
+            return Err(Violation { invariant: "no more retries than allowed", text, concerns });
+        }
+        Ok(())
     }
 
     /// It has ended it.
@@ -31,8 +52,22 @@ impl Attempts {
         }
     }
 
+    /// It has ended it well.
+    pub fn done(&mut self, process: ProcessId, task: TaskId) {
+        self.done.insert(task, process);
+    }
+
+    /// A process is killed.
+    pub fn killed(&mut self, process: ProcessId) {
+        let mut here = self.running.iter().filter(|(_, running)| **running == process).map(|(task, _)| *task);
+        if let (Some(task), None) = (here.next(), here.next()) {
+            *self.lost.entry(task).or_insert(0) += 1;
+        }
+    }
+
     /// A process is gone.
     pub fn died(&mut self, process: ProcessId) {
         self.running.retain(|_, running| *running != process);
+        self.done.retain(|_, done| *done != process);
     }
 }

@@ -9,8 +9,6 @@ use super::Violation;
 /// User code sees a value of an object that it holds.
 pub fn check(object: ObjectId, value: &Value, process: ProcessId) -> Result<(), Violation> {
     match value.failure() {
-        // Its node may be gone with it; then the failure names the node.
-        Some(failure) if super::values::node_lost(failure) => Ok(()),
         Some(Failure::ObjectLost { object: lost, reason }) => {
             let text = format!("{process} holds {object} and hears that {lost} is lost: {reason}");
             let concerns = vec![lost.task().to_string(), object.task().to_string()];

@@ -2,11 +2,11 @@
 //!
 //! One thing is no value: a death or a cancel in the place of an item that was never made. Its stream runs again when the
 //! owner that gave up has died and the owner's task is repeated; what only the dead have seen of it binds nobody. Another
-//! is the loss of a node: those who had the value before go on to have it, and what was seen only there binds nobody.
+//! is the loss of a node (`losses`): those who had the value before go on to have it, and what was seen only there binds nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bireme_core::failure::{DeathCause, Failure};
+use bireme_core::failure::Failure;
 use bireme_core::id::{NodeId, ObjectId, ProcessId};
 use bireme_core::value::Value;
 
@@ -22,9 +22,6 @@ pub struct Values {
 impl Values {
     /// User code sees a value.
     pub fn observed(&mut self, object: ObjectId, value: &Value, process: ProcessId) -> Result<(), Violation> {
-        if value.failure().is_some_and(node_lost) {
-            return Ok(());
-        }
         let first = || (value.clone(), process, BTreeSet::new());
         let (first, by, nodes) = self.seen.entry(object).or_insert_with(first);
         if first.body == value.body {
@@ -55,14 +52,5 @@ impl Values {
     /// Nobody can ask for it any more; under the same id it may be made again.
     pub fn freed(&mut self, object: ObjectId) {
         self.seen.remove(&object);
-    }
-}
-
-/// Whether this is the loss of a node and not of what was made.
-pub fn node_lost(failure: &Failure) -> bool {
-    match failure {
-        Failure::WorkerDied { death, .. } => matches!(death.cause, DeathCause::NodeDied(_)),
-        Failure::ObjectLost { reason, .. } | Failure::ActorDied { reason, .. } => reason.contains("node-"),
-        _ => false,
     }
 }

@@ -1,13 +1,25 @@
 //! Deaths at the worst moments.
 
 use super::holds;
-use crate::faults::Faults;
+use crate::faults::{Faults, Nodes};
 use crate::program::{Op, Program, submit, submit_with};
 use crate::random::Random;
-use crate::workload::references;
+use crate::workload::{actors, references, tasks};
 
 fn killing(every_effects: u64) -> Faults {
     Faults { kill_every_effects: Some(every_effects), end_us: 20_000, ..Faults::none() }
+}
+
+#[test]
+fn calls_and_replies_that_come_twice_change_nothing() {
+    let mut random = Random::new(1);
+    let mut program = Program::default();
+    tasks::flaky(&mut program, &mut random);
+    actors::counter(&mut program, &mut random);
+    actors::concurrent(&mut program, &mut random);
+    let faults = Faults { repeat_one_in: Some(1), end_us: 20_000, ..Faults::none() };
+    holds(&program, &faults);
+    holds(&program, &Faults { nodes: Nodes::calm(3), ..faults });
 }
 
 #[test]

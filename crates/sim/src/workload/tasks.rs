@@ -131,6 +131,13 @@ pub fn gpus(program: &mut Program, random: &mut Random) {
     program.root(ops);
 }
 
+/// Tasks that fail at first and are tried again for that.
+pub fn flaky(program: &mut Program, random: &mut Random) {
+    let leaf = program.job("leaf", vec![Op::Work(random.within(5, 400)), Op::Flake, Op::Work(random.within(5, 400))]);
+    let width = random.within(2, 12) as usize;
+    program.root((0..width).map(|_| submit(leaf)).chain((0..width).map(Op::Get)).collect());
+}
+
 /// Functions whose processes end after a few runs, some with tasks of their own; a calm run needs no retry for that.
 pub fn limited(program: &mut Program, random: &mut Random) {
     let leaf = program.job("leaf", vec![Op::Work(random.within(5, 400))]);

@@ -11,6 +11,20 @@ fn claim(object: ObjectId, count: i64) -> Effect {
 }
 
 #[test]
+fn what_a_dead_borrower_of_another_node_had_is_kept_until_its_node_can_have_claimed_it() {
+    for (node, claims) in [(crate::id::NodeId(9), 2), (crate::id::NodeId::ALONE, 0)] {
+        let mut bench = Bench::new();
+        let (object, borrower) = (ObjectId::put(bench.root, 0, 1, 0), ProcessId { node, ..W2 });
+        bench.step(Event::Put { object, digest: 1, value: value(1), recorded: false });
+        bench.peer(W1, Peer::Lent { object, borrower, count: 1 });
+        assert_eq!(bench.step(Event::RefDropped(object)), [], "it is lent");
+        let claimed = [claim(object, 1), claim(object, -1)].into_iter().take(claims);
+        let over = [freed(object), Effect::Node(ToNode::Settled { dead: borrower })];
+        assert_eq!(bench.die(borrower), claimed.chain(over).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn a_lost_attempt_is_asked_about_and_then_run_again_own_4() {
     let mut bench = Bench::new();
     let spec = bench.sent_task();

@@ -259,6 +259,19 @@ fn a_lease_whose_worker_closes_gets_nothing_more_and_goes_back() {
 }
 
 #[test]
+fn a_task_that_another_lease_gives_back_stays_where_it_is() {
+    let mut bench = Bench::new();
+    let (first, second) = (bench.sent_task(), bench.task());
+    bench.submit(&second);
+    bench.grant(L2, W2);
+    let before = bench.state(&first);
+    assert_eq!(before, Some(TaskState::Sent { lease: L1, worker: W1 }));
+    let returned = Peer::Returned { lease: L2, tasks: vec![first.id], blocked: false };
+    assert_eq!(bench.peer(W2, returned), []);
+    assert_eq!(bench.state(&first), before);
+}
+
+#[test]
 fn a_worker_is_not_sent_more_than_it_may_run() {
     let mut bench = Bench::new();
     let mut specs: Vec<TaskSpec> = (0..3).map(|_| bench.task()).collect();

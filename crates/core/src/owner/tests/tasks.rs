@@ -102,6 +102,8 @@ fn an_error_on_the_retry_list_is_tried_again_until_the_retries_are_spent() {
     let retried = again(&spec);
     let effects = bench.reply(&spec, Value::failed(flaky.clone()));
     assert_eq!(effects, [bench.submitted(&retried), run(L1, W1, &retried, vec![])]);
+    assert_eq!(bench.reply(&spec, value(1)), [], "a reply of the attempt before tells nothing");
+    assert_eq!(bench.owner.value(&result(&spec)), None);
     assert_eq!(bench.reply(&retried, Value::failed(flaky.clone())), []);
     assert_eq!(bench.owner.value(&result(&spec)), Some(&Value::failed(flaky)));
 }
