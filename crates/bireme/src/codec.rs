@@ -31,7 +31,6 @@ use serde::de::DeserializeOwned;
 use crate::scope::{self, Collected};
 use crate::{Array, Bytes, Error, Result, names};
 
-use fault::Fault;
 pub(crate) use form::Form as Encoding;
 
 const HEADER_BYTES: usize = 16;
@@ -173,7 +172,7 @@ pub(crate) fn append<T: Value>(value: &T, out: &mut Vec<u8>) -> Result<(Encoding
     if form::of::<T>() == Encoding::Plain {
         let written = scope::collect(|| match plain::encode(value, out) {
             Ok(()) => Ok(true),
-            Err(Fault::NotPlain(_)) => Ok(false),
+            Err(fault) if fault.is_not_plain() => Ok(false),
             Err(fault) => Err(cannot::<T>("encoded", &fault)),
         })?;
         if let (true, collected) = written {

@@ -50,7 +50,13 @@ impl Shape {
     /// One more part. Cheap: there is one for every element of a list.
     #[inline(always)]
     pub(super) fn note(&mut self, kind: Kind) {
-        self.kinds = self.kinds * Wrapping(3) + Wrapping((kind as u64).wrapping_mul(SPREAD));
+        self.kinds += Wrapping((kind as u64).wrapping_mul(SPREAD));
+    }
+
+    /// The end of a part of a tuple or struct: those have an order, while the elements of a list are alike.
+    #[inline(always)]
+    pub(super) fn next_part(&mut self) {
+        self.kinds = self.kinds * Wrapping(3) + Wrapping(1);
     }
 
     /// The end of a tuple or struct, with so many parts that took bytes.
@@ -85,17 +91,13 @@ impl Shape {
 pub(super) struct Names(Wrapping<u64>);
 
 impl Names {
-    #[inline(always)]
+    #[inline]
     pub(super) fn and(self, name: &str) -> Self {
         let mut sum = self.0 * Wrapping(SPREAD) + Wrapping(name.len() as u64);
-        let mut chunks = name.as_bytes().chunks_exact(8);
-        for chunk in &mut chunks {
+        for chunk in name.as_bytes().chunks(8) {
             let mut word = [0; 8];
-            word.copy_from_slice(chunk);
+            word[..chunk.len()].copy_from_slice(chunk);
             sum = sum * Wrapping(SPREAD) + Wrapping(u64::from_le_bytes(word));
-        }
-        for byte in chunks.remainder() {
-            sum = sum * Wrapping(SPREAD) + Wrapping(u64::from(*byte));
         }
         Self(sum)
     }

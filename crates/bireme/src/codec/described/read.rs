@@ -23,7 +23,7 @@ pub(in super::super) fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Re
 struct Reader<'de>(&'de [u8]);
 
 fn broken(what: &str) -> Fault {
-    Fault::Other(format!("the bytes are damaged: {what}"))
+    Fault::other(format_args!("the bytes are damaged: {what}"))
 }
 
 impl<'de> Reader<'de> {
@@ -142,7 +142,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
                 let name = self.text()?;
                 visitor.visit_enum(Chosen { name, reader: self })
             }
-            _ => Err(Fault::Other("it is no variant of an enum".to_owned())),
+            _ => Err(Fault::other("it is no variant of an enum")),
         }
     }
 
@@ -162,7 +162,7 @@ impl Parts<'_, '_> {
     fn all_read(&self) -> Result<(), Fault> {
         match self.left {
             0 => Ok(()),
-            left => Err(Fault::Other(format!("{left} more elements than expected"))),
+            left => Err(Fault::other(format_args!("{left} more elements than expected"))),
         }
     }
 }

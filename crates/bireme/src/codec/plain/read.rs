@@ -16,11 +16,12 @@ const NOT_PLAIN: &str = "its `Deserialize` asks the bytes what they are, and was
 
 /// The value at the beginning of `bytes`, and what follows it.
 pub(in super::super) fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<(T, &'de [u8]), Fault> {
-    let mut reader = Reader { rest: bytes, shape: Shape::default(), knows_names: true };
+    let mut reader =
+        Reader { rest: bytes, shape: Shape::default(), knows_names: true, last_names: (&[], Names::default()) };
     let value = T::deserialize(&mut reader)?;
     match reader.rest.split_first_chunk::<SHAPE_BYTES>() {
         Some((shape, rest)) if reader.shape.is(*shape, reader.knows_names) => Ok((value, rest)),
-        _ => Err(Fault::Other(UNEQUAL.to_owned())),
+        _ => Err(Fault::other(UNEQUAL)),
     }
 }
 
@@ -29,21 +30,23 @@ struct Reader<'de> {
     shape: Shape,
     /// The names of all structs so far are known. They are not where fields have aliases, which are in the same list.
     knows_names: bool,
+    /// The list of names that was summed last: a list of structs has it again and again.
+    last_names: (&'static [&'static str], Names),
 }
 
 impl<'de> Reader<'de> {
     /// A part that postcard reads as it is.
     #[inline]
     fn take<T: Deserialize<'de>>(&mut self) -> Result<T, Fault> {
-        let (value, rest) =
-            postcard::take_from_bytes(self.rest).map_err(|error| Fault::Other(format!("{error}; or {UNEQUAL}")))?;
+        let (value, rest) = postcard::take_from_bytes(self.rest)
+            .map_err(|error| Fault::other(format_args!("{error}; or {UNEQUAL}")))?;
         self.rest = rest;
         Ok(value)
     }
 
     #[inline]
     fn tuple<V: Visitor<'de>>(&mut self, len: usize, visitor: V) -> Result<V::Value, Fault> {
-        let mut parts = Parts { reader: self, left: len, count: 0 };
+        let mut parts = Fixed { reader: self, left: len, count: 0 };
         let value = visitor.visit_seq(&mut parts)?;
         let count = parts.count;
         self.shape.note_parts(Kind::Tuple, count);
@@ -52,17 +55,20 @@ impl<'de> Reader<'de> {
 
     #[inline]
     fn fields<V: Visitor<'de>>(&mut self, names: &'static [&'static str], visitor: V) -> Result<V::Value, Fault> {
-        let mut parts = Parts { reader: self, left: names.len(), count: 0 };
+        let mut parts = Fixed { reader: self, left: names.len(), count: 0 };
         let value = visitor.visit_seq(&mut parts)?;
         let count = parts.count;
         self.shape.note_parts(Kind::Struct, count);
         self.knows_names &= count as usize == names.len();
-        self.shape.note_names(names.iter().fold(Names::default(), |names, name| names.and(name)));
+        if !std::ptr::eq(self.last_names.0, names) {
+            self.last_names = (names, names.iter().fold(Names::default(), |names, name| names.and(name)));
+        }
+        self.shape.note_names(self.last_names.1);
         Ok(value)
     }
 
     fn not_plain<T>(&self) -> Result<T, Fault> {
-        Err(Fault::Other(NOT_PLAIN.to_owned()))
+        Err(Fault::other(NOT_PLAIN))
     }
 }
 
@@ -122,7 +128,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         match self.take::<u8>()? {
             0 => visitor.visit_none(),
             1 => visitor.visit_some(self),
-            _ => Err(Fault::Other(UNEQUAL.to_owned())),
+            _ => Err(Fault::other(UNEQUAL)),
         }
     }
 
@@ -143,7 +149,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         self.shape.note(Kind::List);
         let left = self.take::<usize>()?;
-        let mut parts = Parts { reader: self, left, count: 0 };
+        let mut parts = Counted { reader: self, left };
         let value = visitor.visit_seq(&mut parts)?;
         parts.all_read().map(|()| value)
     }
@@ -167,7 +173,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         self.shape.note(Kind::Map);
         let left = self.take::<usize>()?;
-        let mut parts = Parts { reader: self, left, count: 0 };
+        let mut parts = Counted { reader: self, left };
         let value = visitor.visit_map(&mut parts)?;
         parts.all_read().map(|()| value)
     }
@@ -192,28 +198,21 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         self.shape.note(Kind::Variant);
         let index = self.take::<u32>()?;
         // A variant that is skipped by the reader alone moves those behind it. Enums with aliases are never plain.
-        let name = variants.get(index as usize).ok_or_else(|| Fault::Other(UNEQUAL.to_owned()))?;
+        let name = variants.get(index as usize).ok_or_else(|| Fault::other(UNEQUAL))?;
         self.shape.note_names(Names::default().and(name));
         visitor.visit_enum(Chosen { index, reader: self })
     }
 }
 
-/// A list, map, tuple or struct that is being read.
-struct Parts<'r, 'de> {
+/// A tuple or struct that is being read.
+struct Fixed<'r, 'de> {
     reader: &'r mut Reader<'de>,
     left: usize,
     /// Parts that took bytes.
     count: u32,
 }
 
-impl Parts<'_, '_> {
-    #[inline]
-    fn all_read(&self) -> Result<(), Fault> {
-        if self.left > 0 { Err(Fault::Other(UNEQUAL.to_owned())) } else { Ok(()) }
-    }
-}
-
-impl<'de> SeqAccess<'de> for Parts<'_, 'de> {
+impl<'de> SeqAccess<'de> for Fixed<'_, 'de> {
     type Error = Fault;
 
     #[inline]
@@ -224,7 +223,10 @@ impl<'de> SeqAccess<'de> for Parts<'_, 'de> {
         self.left -= 1;
         let before = self.reader.rest.len();
         let value = seed.deserialize(&mut *self.reader)?;
-        self.count += u32::from(self.reader.rest.len() < before);
+        if self.reader.rest.len() < before {
+            self.count += 1;
+            self.reader.shape.next_part();
+        }
         Ok(Some(value))
     }
 
@@ -233,7 +235,37 @@ impl<'de> SeqAccess<'de> for Parts<'_, 'de> {
     }
 }
 
-impl<'de> MapAccess<'de> for Parts<'_, 'de> {
+/// A list or map that is being read.
+struct Counted<'r, 'de> {
+    reader: &'r mut Reader<'de>,
+    left: usize,
+}
+
+impl Counted<'_, '_> {
+    #[inline]
+    fn all_read(&self) -> Result<(), Fault> {
+        if self.left > 0 { Err(Fault::other(UNEQUAL)) } else { Ok(()) }
+    }
+}
+
+impl<'de> SeqAccess<'de> for Counted<'_, 'de> {
+    type Error = Fault;
+
+    #[inline]
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Fault> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        seed.deserialize(&mut *self.reader).map(Some)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.left)
+    }
+}
+
+impl<'de> MapAccess<'de> for Counted<'_, 'de> {
     type Error = Fault;
 
     #[inline]

@@ -55,7 +55,7 @@ impl Writer<'_> {
     fn variant(&mut self, name: &'static str, index: u32, variant: &'static str) -> Result<(), Fault> {
         self.shape.note(Kind::Variant);
         self.shape.note_names(Names::default().and(variant));
-        (&mut self.inner).serialize_unit_variant(name, index, variant).map_err(Fault::postcard)
+        (&mut self.inner).serialize_unit_variant(name, index, variant).map_err(Fault::other)
     }
 }
 
@@ -68,9 +68,9 @@ impl<'w, 'a> Writer<'a> {
     /// A list or a map, whose length comes first.
     #[inline]
     fn counted(&'w mut self, kind: Kind, len: Option<usize>) -> Result<Counted<'w, 'a>, Fault> {
-        let left = len.ok_or(Fault::NotPlain("it has a part of unknown length"))?;
+        let left = len.ok_or_else(|| Fault::not_plain("it has a part of unknown length"))?;
         self.shape.note(kind);
-        (&mut self.inner).serialize_seq(len).map_err(Fault::postcard)?;
+        (&mut self.inner).serialize_seq(len).map_err(Fault::other)?;
         Ok(Counted { writer: self, left })
     }
 }
@@ -80,7 +80,7 @@ macro_rules! simple {
         $(#[inline]
         fn $method(self, value: $type) -> Result<(), Fault> {
             self.shape.note(Kind::$kind);
-            (&mut self.inner).$method(value).map_err(Fault::postcard)
+            (&mut self.inner).$method(value).map_err(Fault::other)
         })*
     };
 }
@@ -122,13 +122,13 @@ impl<'w, 'a> Serializer for &'w mut Writer<'a> {
     #[inline]
     fn serialize_none(self) -> Result<(), Fault> {
         self.shape.note(Kind::Option);
-        (&mut self.inner).serialize_none().map_err(Fault::postcard)
+        (&mut self.inner).serialize_none().map_err(Fault::other)
     }
 
     #[inline]
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Fault> {
         self.shape.note(Kind::Option);
-        (&mut self.inner).serialize_some(&()).map_err(Fault::postcard)?;
+        (&mut self.inner).serialize_some(&()).map_err(Fault::other)?;
         value.serialize(self)
     }
 
@@ -226,7 +226,10 @@ impl Parts<'_, '_> {
     fn value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Fault> {
         let before = self.writer.len();
         value.serialize(&mut *self.writer)?;
-        self.count += u32::from(self.writer.len() > before);
+        if self.writer.len() > before {
+            self.count += 1;
+            self.writer.shape.next_part();
+        }
         Ok(())
     }
 
@@ -283,7 +286,7 @@ macro_rules! structs {
             }
 
             fn skip_field(&mut self, _: &'static str) -> Result<(), Fault> {
-                Err(Fault::NotPlain("it leaves out a field"))
+                Err(Fault::not_plain("it leaves out a field"))
             }
 
             #[inline]
@@ -305,13 +308,13 @@ struct Counted<'w, 'a> {
 impl Counted<'_, '_> {
     #[inline]
     fn value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Fault> {
-        self.left = self.left.checked_sub(1).ok_or(Fault::NotPlain("it has more elements than it said"))?;
+        self.left = self.left.checked_sub(1).ok_or_else(|| Fault::not_plain("it has more elements than it said"))?;
         value.serialize(&mut *self.writer)
     }
 
     #[inline]
     fn close(self) -> Result<(), Fault> {
-        if self.left > 0 { Err(Fault::NotPlain("it has fewer elements than it said")) } else { Ok(()) }
+        if self.left > 0 { Err(Fault::not_plain("it has fewer elements than it said")) } else { Ok(()) }
     }
 }
 
