@@ -45,6 +45,12 @@ impl Counter {
     }
 }
 
+/// The number of the node that it runs on.
+#[bireme::remote]
+fn whereabouts() -> u32 {
+    bireme::node_id().unwrap().0
+}
+
 /// The part of a node, until it is asked to end.
 #[test]
 fn a_node_when_the_environment_asks_for_it() {
@@ -60,6 +66,8 @@ fn a_driver_when_the_environment_asks_for_it() {
     let to = std::env::var(NODE_FOLDER).unwrap();
     let context = bireme::init_with(Config::default().address(&to)).unwrap();
     assert_eq!(say::remote("across".to_owned()).get().unwrap(), "across");
+    let nothing = whereabouts::options().cpus(0.0).remote().get().unwrap();
+    println!("nothing={nothing}");
     context.shutdown();
     println!("done=yes");
 }
@@ -72,6 +80,10 @@ struct Node {
 
 impl Node {
     fn start(name: &str, cpus: &str, head: Option<&str>) -> Self {
+        Self::start_with(name, cpus, head, &[])
+    }
+
+    fn start_with(name: &str, cpus: &str, head: Option<&str>, more: &[(&'static str, &str)]) -> Self {
         let folder = Scratch::new(name);
         std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o700)).unwrap();
         let path = folder.0.to_str().unwrap().to_owned();
@@ -82,6 +94,7 @@ impl Node {
             ("BIREME_OBJECT_STORE_MEMORY", "67108864"),
         ];
         settings.extend(head.map(|head| ("BIREME_ADDRESS", head)));
+        settings.extend(more);
         let mut part = Driver::start("a_node_when_the_environment_asks_for_it", "node", &settings);
         let address = part.tells("ready").split(' ').nth(1).unwrap().to_owned();
         Self { part, folder, address }
@@ -173,6 +186,26 @@ fn what_a_worker_on_another_node_prints_comes_to_the_drivers_output() {
     for settings in [&attached[..], &joining] {
         let mut driver = Driver::start("a_driver_when_the_environment_asks_for_it", "driver", settings);
         assert_eq!(driver.tells("out"), "across");
+        assert_eq!(driver.tells("done"), "yes");
+        assert!(driver.watch.ended_within(PATIENCE));
+    }
+    member.end();
+    head.end();
+}
+
+#[test]
+fn a_head_that_runs_no_tasks_serves_drivers_that_attach_and_that_join() {
+    let _turn = turn();
+    // What `bireme start --no-tasks` says.
+    let head = Node::start_with("view-no-tasks-head", "0", None, &[("BIREME_MEMORY", "0")]);
+    let member = Node::start("view-no-tasks-member", "1", Some(&head.address));
+    let attached = [(NODE_FOLDER, head.folder.0.to_str().unwrap())];
+    let nowhere = Scratch::new("view-no-tasks-nowhere");
+    std::fs::set_permissions(&nowhere.0, PermissionsExt::from_mode(0o700)).unwrap();
+    let joining = [(NODE_FOLDER, head.address.as_str()), ("BIREME_STATE_DIRECTORY", nowhere.0.to_str().unwrap())];
+    for settings in [&attached[..], &joining] {
+        let mut driver = Driver::start("a_driver_when_the_environment_asks_for_it", "driver", settings);
+        assert_eq!(driver.tells("nothing"), "2", "not even a task that needs nothing runs with the head");
         assert_eq!(driver.tells("done"), "yes");
         assert!(driver.watch.ended_within(PATIENCE));
     }

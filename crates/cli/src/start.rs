@@ -18,7 +18,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use bireme_runtime::local::{NodeFile, StateDirectory};
-use bireme_runtime::settings::Settings;
+use bireme_runtime::settings::{Flags, Settings};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -44,16 +44,31 @@ pub(crate) struct Arguments {
     json: bool,
     #[arg(long = "node-process", hide = true, conflicts_with = "foreground")]
     node_process: bool,
+    /// Run no tasks and no actors here: for a head whose user has the cluster's authority.
+    #[arg(long, conflicts_with_all = ["num_cpus", "num_gpus", "memory", "resources"])]
+    no_tasks: bool,
     #[command(flatten)]
     flags: SettingFlags,
+}
+
+impl Arguments {
+    /// The settings that were given. A node that runs nothing has nothing.
+    fn settings(&self) -> Flags {
+        let mut flags = self.flags.0.clone();
+        if self.no_tasks {
+            let nothing = [("num_cpus", "0"), ("num_gpus", "0"), ("memory", "0"), ("resources", "")];
+            flags.extend(nothing.map(|(name, text)| (name, text.to_owned())));
+        }
+        flags
+    }
 }
 
 /// Starts a node and says how to use it.
 pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     if arguments.node_process {
-        return Ok(node::detached(&arguments.flags.0));
+        return Ok(node::detached(&arguments.settings()));
     }
-    let settings = Settings::load(&arguments.flags.0)?;
+    let settings = Settings::load(&arguments.settings())?;
     let state = StateDirectory::open(&settings.state_directory)?;
     state.sweep();
     if arguments.foreground {

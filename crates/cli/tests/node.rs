@@ -268,6 +268,20 @@ fn a_drain_that_cannot_be_is_refused_in_words() {
 }
 
 #[test]
+fn a_head_that_runs_no_tasks_has_nothing_for_them() {
+    let state = State::new("no-tasks");
+    let mut command = state.command(&["start", "--json", "--no-tasks"]);
+    // What the environment says of the machine does not count.
+    let started = command.env("BIREME_NUM_CPUS", "3").env("BIREME_RESOURCES", "camera=1").output().unwrap();
+    assert!(started.status.success(), "{}", text(&started.stderr));
+    let status: Value = serde_json::from_slice(&state.run(&["status", "--json"]).stdout).unwrap();
+    let row = &status["nodes"][0];
+    assert_eq!((row["cpus_total"].as_f64(), row["memory_total"].as_u64().unwrap_or(0)), (Some(0.0), 0), "{row}");
+    let both = state.run(&["start", "--no-tasks", "--num-cpus", "2"]);
+    assert_eq!(both.status.code(), Some(2), "{}", text(&both.stderr));
+}
+
+#[test]
 fn an_expelled_node_is_out_and_its_certificate_is_worth_nothing() {
     let state = State::new("expel");
     let head = state.start(&["--host", "0.0.0.0"]);

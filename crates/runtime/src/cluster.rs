@@ -92,8 +92,8 @@ pub struct ClusterStart {
     pub(crate) renewal: Option<Renewal>,
     /// Ends when the node ends.
     pub(crate) warden: Option<Warden>,
-    /// It takes no work and is reached by nobody: it dials everyone.
-    pub(crate) driver_only: bool,
+    /// It is reached by nobody: it dials everyone.
+    pub(crate) dials_only: bool,
     pub(crate) seat: Seat,
     /// The mark of those whose memory it reads, and who read its own.
     pub(crate) host: Option<HostMark>,
@@ -154,7 +154,8 @@ pub(crate) fn prepare(choice: &ClusterChoice, total: &Resources, timing: Timing)
         }
     };
     let address = door.as_ref().map_or(String::new(), |door| advertised(door.address(), choice.head).to_string());
-    let driver_only = total.is_zero() || door.is_none();
+    let dials_only = door.is_none();
+    let driver_only = total.is_zero() || dials_only;
     let (total, labels) = (total.clone(), choice.labels.clone());
     let role = join::role_without_certificate(&address);
     let join = Join { uid: random_u128(), identity: lock.identity(), role, address, total, labels, driver_only };
@@ -181,7 +182,7 @@ pub(crate) fn prepare(choice: &ClusterChoice, total: &Resources, timing: Timing)
     let renewal = lock.keys.map(|keys| Renewal::start(keys, dial.clone(), watched)).transpose()?;
     let (host, link_queue_bytes) = (choice.host(), choice.link_queue_bytes);
     let warden = book.map(|book| Warden::start(book, &gate)).transpose()?;
-    Ok(ClusterStart { node, cluster, gate, door, dial, driver_only, seat, renewal, warden, host, link_queue_bytes })
+    Ok(ClusterStart { node, cluster, gate, door, dial, dials_only, seat, renewal, warden, host, link_queue_bytes })
 }
 
 /// Where others reach a door. One that is open on all addresses of its machine is reached by the one that leads to the

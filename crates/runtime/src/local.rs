@@ -3,8 +3,9 @@
 //! Called by the command line and by `init`. The layout, all of it readable by the user alone:
 //!
 //! ```text
-//! STATE/                      $XDG_RUNTIME_DIR/bireme, else /tmp/bireme-UID
+//! KEYS/                       $XDG_STATE_HOME/bireme, else ~/.local/state/bireme; a STATE that was chosen by name
 //!   clusters/CLUSTER/         keys and tokens of a cluster
+//! STATE/                      $XDG_RUNTIME_DIR/bireme, else /tmp/bireme-UID
 //!   nodes/PID-START/          one running node; goes with it
 //!     node.toml               who it is, written when it is ready
 //!     node.sock               where it is asked
@@ -34,7 +35,7 @@ pub use node_file::NodeFile;
 pub use process::{Ended, ProcessMark};
 
 use crate::error::Error;
-use crate::settings::SettingsError;
+use crate::settings::{SettingsError, Surroundings};
 
 /// Longest path that fits into the address of a Unix socket.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -43,6 +44,8 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 #[derive(Clone, Debug)]
 pub struct StateDirectory {
     path: PathBuf,
+    /// Where keys are, if there is a place for them.
+    keys: Option<PathBuf>,
 }
 
 impl StateDirectory {
@@ -66,7 +69,7 @@ impl StateDirectory {
         } else if mode & 0o077 != 0 {
             format!("is open to other users (mode {mode:o}); close it with `chmod 700`")
         } else {
-            return Ok(Self { path: path.to_owned() });
+            return Ok(Self { path: path.to_owned(), keys: keys_beside(path, &Surroundings::of_this_process()) });
         };
         Err(refuse(reason).into())
     }
@@ -76,13 +79,23 @@ impl StateDirectory {
         &self.path
     }
 
+    /// The folder with a folder for each cluster's keys and tokens. They outlast a restart of the machine, so they are never in a
+    /// folder for what runs, unless the user chose one for everything.
+    pub fn keys(&self) -> Result<PathBuf, Error> {
+        let keys = self.keys.as_ref().map(|keys| keys.join("clusters"));
+        keys.ok_or_else(|| {
+            let reason = "is for what runs, and you have no home of your own for keys and tokens".to_owned();
+            SettingsError::StateDirectory { path: self.path.clone(), reason }.into()
+        })
+    }
+
     /// The folder of a cluster's keys and tokens, made if it is missing.
     pub fn cluster(&self, cluster: &str) -> Result<PathBuf, Error> {
         let plain = !cluster.is_empty() && cluster.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
         if !plain {
             return Err(Error::BadArgument(format!("{cluster:?} is no id of a cluster")));
         }
-        let path = self.path.join("clusters").join(cluster);
+        let path = self.keys()?.join(cluster);
         make_private_all(&path).map_err(|error| system("making the folder of the cluster", &error))?;
         Ok(path)
     }
@@ -138,6 +151,15 @@ impl StateDirectory {
     fn folders(&self) -> impl Iterator<Item = PathBuf> {
         // Before the first node there is no folder.
         fs::read_dir(self.nodes_path()).into_iter().flatten().flatten().map(|entry| entry.path())
+    }
+}
+
+/// Where keys belong when what runs is in this folder: in the user's own, and in one that was chosen by name in that.
+fn keys_beside(state: &Path, surroundings: &Surroundings) -> Option<PathBuf> {
+    if state == Path::new(&surroundings.state_directory()) {
+        surroundings.key_directory()
+    } else {
+        Some(state.to_owned())
     }
 }
 

@@ -92,10 +92,10 @@ impl SecurityChoice {
         }
     }
 
-    fn of(settings: &Settings, state: &StateDirectory) -> Self {
-        let keys = state.path().join("clusters");
+    fn of(settings: &Settings, state: &StateDirectory) -> Result<Self, Error> {
+        let keys = state.keys()?;
         let (token, bulk_encryption) = (settings.token.clone(), settings.bulk_encryption);
-        Self::Tls(TlsChoice { token, bulk_encryption, ..TlsChoice::new(keys) })
+        Ok(Self::Tls(TlsChoice { token, bulk_encryption, ..TlsChoice::new(keys) }))
     }
 }
 
@@ -117,7 +117,7 @@ impl ClusterChoice {
         let local = settings.host.is_loopback() && head.is_none_or(|head| head.ip().is_loopback());
         let security = match local && settings.token.is_none() {
             true => SecurityChoice::Loopback,
-            false => SecurityChoice::of(settings, state),
+            false => SecurityChoice::of(settings, state)?,
         };
         let host = match head {
             Some(head) if settings.host.is_loopback() && !head.ip().is_loopback() => {
@@ -136,7 +136,7 @@ impl ClusterChoice {
         let head = resolve(address)?;
         let security = match head.ip().is_loopback() && settings.token.is_none() {
             true => SecurityChoice::Loopback,
-            false => SecurityChoice::of(settings, state),
+            false => SecurityChoice::of(settings, state)?,
         };
         Ok(Self { head: Some(head), security, ..Self::of_links(settings) })
     }

@@ -184,3 +184,18 @@ fn what_a_dead_node_left_is_swept_and_its_log_is_kept() {
     assert_eq!(state.node_of(here.id), Some(alive));
     assert_eq!(state.node_of(0), None);
 }
+
+#[test]
+fn keys_are_in_the_users_home_unless_a_folder_was_chosen_for_everything() {
+    let home = std::env::temp_dir().join(format!("bireme-keys-{}", std::process::id()));
+    std::fs::create_dir_all(&home).unwrap();
+    let here = Surroundings { home: Some(home.clone()), ..Surroundings::of_this_process() };
+    let mut here = Surroundings { environment: Default::default(), ..here };
+    let usual = PathBuf::from(here.state_directory());
+    assert!(usual.starts_with("/tmp"));
+    assert_eq!(keys_beside(&usual, &here), Some(home.join(".local/state/bireme")));
+    assert_eq!(keys_beside(Path::new("/chosen"), &here), Some(PathBuf::from("/chosen")));
+    here.home = None;
+    assert_eq!(keys_beside(&usual, &here), None, "never where everything goes with a restart");
+    std::fs::remove_dir(home).unwrap();
+}

@@ -102,7 +102,7 @@ pub(super) struct Peers {
     /// Ends when this is dropped.
     _warden: Option<Warden>,
     dial: Dialer,
-    driver_only: bool,
+    dials_only: bool,
     pub(super) poller: Poller,
     peers: BTreeMap<NodeId, Peer>,
     members: BTreeMap<NodeId, MemberRow>,
@@ -122,7 +122,7 @@ impl Peers {
     pub(super) fn start(start: ClusterStart, doorbell: &Doorbell) -> Result<Self, Error> {
         let failed = |error: &dyn std::fmt::Display| Error::System { what: "joining", reason: error.to_string() };
         let poller = Poller::new(doorbell.clone()).map_err(|error| failed(&error))?;
-        let ClusterStart { node, cluster, gate, door, dial, driver_only, seat, renewal, warden, .. } = start;
+        let ClusterStart { node, cluster, gate, door, dial, dials_only, seat, renewal, warden, .. } = start;
         gate.attended(doorbell.clone());
         let mut peers = Self {
             me: node,
@@ -132,7 +132,7 @@ impl Peers {
             _renewal: renewal,
             _warden: warden,
             dial: dial.clone(),
-            driver_only,
+            dials_only,
             poller,
             peers: BTreeMap::new(),
             members: BTreeMap::new(),
@@ -323,7 +323,7 @@ impl Peers {
 
     fn tell_on(&mut self, track: Track, node: NodeId, message: Message) {
         let me = self.me;
-        if self.driver_only && self.members.get(&node).is_some_and(|row| row.driver_only) {
+        if self.dials_only && self.members.get(&node).is_some_and(|row| row.address.is_empty()) {
             // Neither can dial the other. Both links of the head are in order, so this way is too.
             let through = Between::Through { from: me, to: node, bytes: message.to_vec() };
             return self.tell_on(track, NodeId::HEAD, through.into());
@@ -349,7 +349,7 @@ impl Peers {
 
     /// Bytes of what processes say that a node has not acknowledged; those of the head for a node that is reached through it.
     pub(super) fn queued_bytes(&self, node: NodeId) -> usize {
-        let through = self.driver_only && self.members.get(&node).is_some_and(|row| row.driver_only);
+        let through = self.dials_only && self.members.get(&node).is_some_and(|row| row.address.is_empty());
         let next = if through { NodeId::HEAD } else { node };
         self.peers.get(&next).map_or(0, |peer| peer.link.kept_bytes_on(Track::FIRST))
     }
@@ -376,7 +376,7 @@ impl Peers {
 
     /// Whether bytes can flow between this node and another: one of the two must be dialled.
     pub(super) fn is_out_of_reach(&self, node: NodeId) -> bool {
-        self.driver_only && self.address(node).is_none()
+        self.dials_only && self.address(node).is_none()
     }
 
     /// Queues lines of a worker behind everything else. False when the node does not take any more for now: it has not
@@ -433,7 +433,7 @@ impl Peers {
         }
         self.incoming.push(Incoming::Joined(node, row.total.clone()));
         self.gate.register.admit(node, row.identity);
-        let dialled = self.driver_only && !row.driver_only;
+        let dialled = self.dials_only && !row.address.is_empty();
         self.members.insert(node, row);
         if dialled {
             // Nobody else can open this link.
