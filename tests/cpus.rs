@@ -145,3 +145,40 @@ fn three_thousand_nested_blocked_tasks_on_one_cpu_finish() {
     let _turn = start(two_cpus().cpus(1.0));
     assert_eq!(nest::remote(3_000).get().unwrap(), 3_000);
 }
+
+pub struct Desk;
+
+#[bireme::actor]
+impl Desk {
+    pub fn new() -> Self {
+        Desk
+    }
+
+    pub fn first(&mut self) -> u32 {
+        1
+    }
+
+    pub fn second(&mut self, value: u32) -> u32 {
+        value + 1
+    }
+}
+
+#[bireme::remote]
+fn child(desk: DeskHandle) -> bireme::Result<u32> {
+    desk.first().get()
+}
+
+#[bireme::remote]
+fn parent(desk: DeskHandle) -> bireme::Result<u32> {
+    desk.second(child::remote(desk.clone())).get()
+}
+
+#[test]
+fn a_call_that_waits_for_its_argument_holds_up_no_other_task_of_its_process() {
+    let _turn = start(two_cpus().workers_max(3));
+    let desk = Desk::remote();
+    let parents: Vec<_> = (0..20).map(|_| parent::remote(desk.clone())).collect();
+    for parent in &parents {
+        assert_eq!(parent.get_timeout(support::PATIENCE).unwrap(), 2);
+    }
+}

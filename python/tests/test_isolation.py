@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import bireme
 
@@ -77,3 +78,28 @@ def test_tasks_share_processes_when_they_are_told_to() -> None:
     assert len(pids) == 12
     assert max(Counter(pids).values()) <= 4
     assert len(set(pids)) < 12
+
+
+@bireme.remote
+class Desk:
+    def first(self) -> int:
+        return 1
+
+    def second(self, value: int) -> int:
+        return value + 1
+
+
+@bireme.remote(threads_per_worker=32)
+def child(desk: Any) -> int:
+    return int(bireme.get(desk.first.remote()))
+
+
+@bireme.remote(threads_per_worker=32)
+def parent(desk: Any) -> int:
+    return int(bireme.get(desk.second.remote(child.remote(desk))))
+
+
+def test_a_call_that_waits_for_its_argument_holds_up_no_other_task_of_its_process() -> None:
+    with bireme.init(num_cpus=2):
+        desk = Desk.remote()
+        assert bireme.get([parent.remote(desk) for _ in range(20)], timeout=60) == [2] * 20

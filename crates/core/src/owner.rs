@@ -12,6 +12,7 @@
 //! - OWN-4: at most one attempt of a task is ever released: a lost attempt is asked about before it is run again.
 //! - STR-1: the first record of an item wins, here and in the ledger.
 
+mod call_queue;
 mod calls;
 mod cancel;
 mod deaths;
@@ -47,6 +48,7 @@ use crate::value::{Location, RefSpec, Value};
 
 use cancel::Cancel;
 
+use call_queue::CallQueue;
 use calls::ActorEnd;
 pub use calls::{ActorView, CALLS_IN_FLIGHT_MAX};
 pub use leases::{DEPTH_MAX, LEASE_IDLE_US, QUEUE_AHEAD_US};
@@ -355,8 +357,8 @@ enum ActorPlace {
 #[derive(Debug)]
 struct ActorEntry {
     place: ActorPlace,
-    /// Calls that were not sent, in order.
-    queue: VecDeque<TaskId>,
+    /// Calls that were not sent.
+    queue: CallQueue,
     /// Calls that were sent and have not replied, in order.
     sent: VecDeque<TaskId>,
     /// So many may be sent.

@@ -3,7 +3,7 @@
 //! A worker has a seat per lease, and a seat runs one task at a time in the order of arrival. When its task blocks, the
 //! seat hands the tasks behind it back to their owner and gives its CPU back to the node; the node may then open another
 //! seat in the same process, which runs on another thread. An actor is a seat that never closes, takes calls from many
-//! callers, and drops a call that it has seen (caller and sequence).
+//! callers, and drops a call that it has seen (caller, calling task and sequence).
 //!
 //! The seat of a concurrent actor starts calls in the order of arrival while fewer than its limit run; they end in any
 //! order. Its constructor runs alone. Such an actor keeps its CPU when a call waits: others of its calls may run on.
@@ -17,6 +17,7 @@
 //! - WRK-3: a task that was handed back has not started and never will under this run.
 
 mod calls;
+mod delivered;
 mod seat;
 mod streams;
 #[cfg(test)]
@@ -37,6 +38,8 @@ use crate::time::Tick;
 use crate::value::{RefSpec, Value};
 
 use calls::Calls;
+pub use delivered::CALLING_TASKS_MAX;
+use delivered::Delivered;
 use seat::{Queued, Running, Seat};
 pub use streams::Pace;
 use streams::Yielding;
@@ -180,7 +183,7 @@ pub struct Hosted {
 pub struct Worker {
     seats: IdMap<LeaseId, Seat>,
     hosted: Option<Hosted>,
-    last_sequence: BTreeMap<ProcessId, u64>,
+    delivered: Delivered,
     /// The number of the last call that came from each caller.
     last_number: BTreeMap<ProcessId, u64>,
     /// A call never came: nothing that came after it may run here.
@@ -329,11 +332,7 @@ impl Worker {
         if spec.attempt > 0 {
             return false;
         }
-        if self.last_sequence.get(&caller).is_some_and(|last| sequence <= *last) {
-            return true;
-        }
-        self.last_sequence.insert(caller, sequence);
-        false
+        self.delivered.again(caller, spec.parent, sequence)
     }
 
     fn arrive(&mut self, lease: LeaseId, queued: Queued, now: Tick, effects: &mut Vec<Effect>) {
@@ -496,7 +495,7 @@ impl Worker {
 
     /// Unstarted tasks of dead processes are dropped; running ones end for the ledger's sake.
     fn callers_died(&mut self, is_dead: impl Fn(ProcessId) -> bool, effects: &mut Vec<Effect>) {
-        self.last_sequence.retain(|caller, _| !is_dead(*caller));
+        self.delivered.forget(&is_dead);
         self.last_number.retain(|caller, _| !is_dead(*caller));
         self.stop_yielding(|_, to| is_dead(to), effects);
         for lease in self.seats.sorted_keys() {

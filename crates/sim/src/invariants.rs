@@ -237,7 +237,14 @@ impl Watch {
     }
 
     /// An actor applies a call.
-    pub fn applied(&mut self, process: ProcessId, actor: ActorId, caller: ProcessId, sequence: u64, task: TaskId) {
+    pub fn applied(
+        &mut self,
+        process: ProcessId,
+        actor: ActorId,
+        caller: (ProcessId, TaskId),
+        sequence: u64,
+        task: TaskId,
+    ) {
         let applied = self.order.applied(process, actor, caller, sequence, task);
         self.note(applied);
     }

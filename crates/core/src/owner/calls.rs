@@ -1,7 +1,9 @@
-//! Actors as their callers see them: calls in order, sent when the actor is there, asked about when it is lost.
+//! Actors as their callers see them: the calls of each task in order, sent when the actor is there, asked about when it is
+//! lost.
 
 use std::sync::Arc;
 
+use super::call_queue::First;
 use super::{ActorEntry, ActorPlace, Effect, Owner};
 use crate::failure::{Death, DeathCause, Failure};
 use crate::id::{ActorId, NodeId, ObjectId, ProcessId, TaskId};
@@ -28,6 +30,16 @@ pub enum ActorView {
     Restarting,
     /// It is gone, and why.
     Dead(String),
+}
+
+/// How a call leaves the queue.
+enum Next {
+    /// It ended while it waited.
+    Forget,
+    /// With this result.
+    Settle(Value),
+    /// To its actor.
+    Send(ProcessId),
 }
 
 /// What follows when an actor's process is gone.
@@ -95,8 +107,9 @@ impl Owner {
         if missing == 0 {
             entry.state = TaskState::CallQueued;
         }
+        let (parent, sequence) = place_of(&entry.spec);
         self.hold_actor(actor);
-        self.actor(actor, effects).queue.push_back(task);
+        self.actor(actor, effects).queue.insert(parent, sequence, task);
         self.flush_calls(actor, now, effects);
     }
 
@@ -164,52 +177,50 @@ impl Owner {
         }
     }
 
-    /// Sends what can be sent, in order: the first call that still waits for a dependency holds the rest.
+    /// Sends what can be sent: the calls of each calling task in order, where the first that still waits for a dependency
+    /// holds the rest.
     pub(super) fn flush_calls(&mut self, actor: ActorId, now: Tick, effects: &mut Vec<Effect>) {
-        loop {
-            let Some(entry) = self.actors.get(&actor) else { return };
-            let Some(&task) = entry.queue.front() else { return };
-            let dead = match &entry.place {
-                ActorPlace::Dead { reason } => Some(reason.clone()),
-                _ => None,
-            };
-            let free = entry.asking == 0 && entry.sent.len() < entry.sent_max;
-            let place = match entry.place {
-                // Who manages the actor may hear of its death later than we do.
-                ActorPlace::At { process } if free && !self.is_departed(process) => Some(process),
-                _ => None,
-            };
-            let state = self.tasks.get(&task).map(|t| t.state.clone());
-            let ready = state == Some(TaskState::CallQueued);
-            if let Some(reason) = dead {
-                self.unqueue(actor);
-                let value = Value::failed(Failure::ActorDied { actor, reason });
-                self.settle(task, value, now, effects);
-            } else if state.is_none() {
-                self.unqueue(actor);
-            } else if ready && let Some(failure) = self.failed_dependency(task) {
-                self.unqueue(actor);
-                self.settle(task, failure, now, effects);
-            } else if ready && let Some(process) = place {
-                self.unqueue(actor);
-                if let Some(entry) = self.tasks.get_mut(&task) {
-                    entry.state = TaskState::CallSent { process };
-                }
-                if let Some(entry) = self.actors.get_mut(&actor) {
+        while let Some((First { task, parent, .. }, next)) = self.next_call(actor) {
+            let Some(entry) = self.actors.get_mut(&actor) else { return };
+            entry.queue.remove(parent, task);
+            match next {
+                Next::Forget => {}
+                Next::Settle(value) => self.settle(task, value, now, effects),
+                Next::Send(process) => {
                     entry.sent.push_back(task);
                     let number = entry.next_number(process);
+                    if let Some(entry) = self.tasks.get_mut(&task) {
+                        entry.state = TaskState::CallSent { process };
+                    }
                     self.send_call(task, number, process, effects);
                 }
-            } else {
-                return;
             }
         }
     }
 
-    fn unqueue(&mut self, actor: ActorId) {
-        if let Some(entry) = self.actors.get_mut(&actor) {
-            entry.queue.pop_front();
-        }
+    /// The call that leaves the queue next, and how: the oldest of those that can.
+    fn next_call(&self, actor: ActorId) -> Option<(First, Next)> {
+        let entry = self.actors.get(&actor)?;
+        let place = match entry.place {
+            // Who manages the actor may hear of its death later than we do.
+            ActorPlace::At { process } if !self.is_departed(process) => Some(process),
+            _ => None,
+        };
+        let place = place.filter(|_| entry.asking == 0 && entry.sent.len() < entry.sent_max);
+        let next = |task: TaskId| {
+            if let ActorPlace::Dead { reason } = &entry.place {
+                return Some(Next::Settle(Value::failed(Failure::ActorDied { actor, reason: reason.clone() })));
+            }
+            match self.tasks.get(&task).map(|task| &task.state) {
+                None => Some(Next::Forget),
+                Some(TaskState::CallQueued) => {
+                    self.failed_dependency(task).map(Next::Settle).or_else(|| place.map(Next::Send))
+                }
+                Some(_) => None,
+            }
+        };
+        let firsts = entry.queue.firsts().filter_map(|first| Some((first, next(first.task)?)));
+        firsts.min_by_key(|(first, _)| first.sequence)
     }
 
     /// A call has been answered: it is off the books of its actor, which is returned.
@@ -229,10 +240,7 @@ impl Owner {
         // Only a call that ends before it was sent is still in the queue, which can be long.
         let unsent = matches!(call.state, TaskState::Waiting { .. } | TaskState::CallQueued);
         if unsent && let Some(entry) = self.actors.get_mut(&actor) {
-            match entry.queue.front() {
-                Some(first) if *first == call.spec.id => drop(entry.queue.pop_front()),
-                _ => entry.queue.retain(|t| *t != call.spec.id),
-            }
+            entry.queue.remove(call.spec.parent, call.spec.id);
         }
         self.release(actor.object(), effects);
     }
@@ -245,18 +253,12 @@ impl Owner {
         }
     }
 
-    /// A lost call goes back to its place in the order of its sequence.
+    /// A lost call goes back to its place among those of its calling task.
     pub(super) fn requeue_call(&mut self, actor: ActorId, task: TaskId) {
-        let sequence = |tasks: &crate::map::IdMap<TaskId, super::TaskEntry>, t: &TaskId| {
-            tasks.get(t).map_or(0, |e| match e.spec.kind {
-                TaskKind::Call { sequence, .. } => sequence,
-                TaskKind::Plain | TaskKind::Create(_) => 0,
-            })
-        };
-        let mine = sequence(&self.tasks, &task);
-        let Some(entry) = self.actors.get_mut(&actor) else { return };
-        let at = entry.queue.iter().position(|t| sequence(&self.tasks, t) > mine).unwrap_or(entry.queue.len());
-        entry.queue.insert(at, task);
+        let Some((parent, sequence)) = self.tasks.get(&task).map(|entry| place_of(&entry.spec)) else { return };
+        if let Some(entry) = self.actors.get_mut(&actor) {
+            entry.queue.insert(parent, sequence, task);
+        }
     }
 
     /// Ends an actor. What it has keeps its place until the node tells how it ended; what comes later waits for that.
@@ -395,6 +397,14 @@ impl ActorEntry {
         let number = if to == Some(process) { sent + 1 } else { 1 };
         self.numbered = (Some(process), number);
         number
+    }
+}
+
+/// Who calls, and the number of the call among those of this process.
+fn place_of(spec: &TaskSpec) -> (TaskId, u64) {
+    match spec.kind {
+        TaskKind::Call { sequence, .. } => (spec.parent, sequence),
+        TaskKind::Plain | TaskKind::Create(_) => (spec.parent, 0),
     }
 }
 

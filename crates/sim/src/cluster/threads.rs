@@ -423,9 +423,9 @@ impl Cluster {
     fn apply(&mut self, process: ProcessId, thread: &Thread) {
         let Some((_, spec)) = &thread.seat else { return };
         let TaskKind::Call { actor, caller, sequence } = spec.kind else { return };
-        self.watch.applied(process, actor, caller, sequence, spec.id);
+        self.watch.applied(process, actor, (caller, spec.parent), sequence, spec.id);
         if self.planted == Some(Planted::DoubleExecution) && self.random.one_in(20) {
-            self.watch.applied(process, actor, caller, sequence, spec.id);
+            self.watch.applied(process, actor, (caller, spec.parent), sequence, spec.id);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Actor calls keep their caller's order, and a life of an actor applies each call once.
+//! Actor calls keep the order of the task that calls, and a life of an actor applies each call once.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use bireme_core::id::{ActorId, ProcessId, TaskId};
 
 use super::Violation;
 
-/// The last call that each life of each actor applied, per caller.
+/// The last call that each life of each actor applied, per caller and calling task.
 #[derive(Debug, Default)]
 pub struct Order {
-    last: BTreeMap<(ActorId, ProcessId, ProcessId), u64>,
+    last: BTreeMap<(ActorId, ProcessId, ProcessId, TaskId), u64>,
 }
 
 impl Order {
@@ -18,11 +18,11 @@ impl Order {
         &mut self,
         process: ProcessId,
         actor: ActorId,
-        caller: ProcessId,
+        (caller, parent): (ProcessId, TaskId),
         sequence: u64,
         task: TaskId,
     ) -> Result<(), Violation> {
-        match self.last.insert((actor, process, caller), sequence) {
+        match self.last.insert((actor, process, caller, parent), sequence) {
             Some(last) if last >= sequence => {
                 let text = format!("{actor} in {process} applies call {sequence} ({task}) of {caller} after {last}");
                 Err(Violation { invariant: "calls once and in order", text, concerns: vec![task.to_string()] })

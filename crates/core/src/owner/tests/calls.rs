@@ -363,3 +363,18 @@ fn what_an_actor_lends_itself_is_free_again_after_the_call() {
     bench.drop_result(&call);
     bench.assert_at_rest();
 }
+
+#[test]
+fn a_call_that_waits_for_its_argument_holds_up_no_other_calling_task() {
+    let mut bench = Bench::new();
+    let (actor, _) = placed(&mut bench);
+    let argument = bench.sent_task();
+    let waits = call_spec(&mut bench, actor, 0, &[mine(&argument)]);
+    bench.submit(&waits);
+    let other = TaskSpec { parent: argument.id, ..call_spec(&mut bench, actor, 1, &[]) };
+    let effects = bench.submit(&other);
+    assert_eq!(effects, [bench.submitted(&other), called(1, W1, &other, vec![])]);
+    let behind = call_spec(&mut bench, actor, 2, &[]);
+    let effects = bench.submit(&behind);
+    assert_eq!(effects, [bench.submitted(&behind)], "the calls of one task keep their order");
+}
