@@ -15,6 +15,9 @@ use crate::spec::Shape;
 use crate::time::Tick;
 use crate::value::Location;
 
+/// After this wait for its own workers a request no longer trusts the mean duration of tasks, and goes to a node that idles.
+pub const OVERDUE_US: u64 = 100_000;
+
 /// A wish: its owner and pool.
 pub(super) type Key = (ProcessId, u32);
 
@@ -300,8 +303,24 @@ impl Node {
 
     /// The own row of the digest is what it is now.
     pub(super) fn refresh_own_load(&mut self, now: Tick) {
-        let (me, load) = (self.config.id, self.load());
+        let (me, mut load) = (self.config.id, self.load());
+        // A mean of short tasks says nothing of the long one that runs now and holds everything up.
+        let overdue = self.longest_wait_us(now);
+        if overdue >= OVERDUE_US {
+            load.task_us = load.task_us.max(overdue);
+        }
         self.cluster.passing.digest.update_own(me, load, now);
+    }
+
+    /// How long a request of our own processes that could start here has waited since the last grant.
+    fn longest_wait_us(&self, now: Tick) -> u64 {
+        let own = |waiting: &&Waiting| {
+            matches!(waiting.ask, Ask::Leases { owner, .. } if owner.node == self.config.id)
+                && waiting.strategy.group().is_none()
+                && self.may_start_here(waiting)
+        };
+        let waits = self.queue.in_order().map(|(_, waiting)| waiting).filter(own);
+        waits.map(|waiting| now.since_us(waiting.since)).max().unwrap_or(0)
     }
 
     /// Who has each of these, this node's copies included, and how large it is.

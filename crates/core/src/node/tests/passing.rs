@@ -6,6 +6,7 @@ use super::*;
 use crate::failure::Failure;
 use crate::id::JobId;
 use crate::message::Between;
+use crate::node::passing::OVERDUE_US;
 use crate::schedule::{Load, Row};
 use crate::spec::{Shape, Strategy};
 
@@ -81,6 +82,20 @@ fn a_task_is_wanted_where_its_large_input_is_although_this_node_is_free() {
     let mut fixture = among_others(2);
     let effects = fixture.step(wish(1, shape(Strategy::Default, vec![])));
     assert_eq!((asked(&effects), started_here(&effects)), (vec![], 1));
+}
+
+#[test]
+fn a_request_behind_a_long_task_goes_to_an_idle_node_although_tasks_are_short_as_a_rule() {
+    let mut fixture = among_others(1);
+    fixture.node.cluster.task_us.add(100);
+    assert_eq!(started_here(&fixture.step(wish(1, shape(Strategy::Default, vec![])))), 1);
+    let second = ToNode::WantLeases { pool: 1, shape: shape(Strategy::Default, vec![]), count: 1, depth: 0 };
+    let effects = fixture.step(Event::Requested { process: DRIVER_HERE, request: second });
+    assert_eq!(asked(&effects), [], "the first will soon end");
+    fixture.now = fixture.now.plus_us(OVERDUE_US - 1);
+    assert_eq!(asked(&fixture.step(loads(vec![(2, load(2.0, 0)), (3, load(0.0, 1))]))), []);
+    fixture.now = fixture.now.plus_us(1);
+    assert_eq!(asked(&fixture.step(loads(vec![(2, load(2.0, 0)), (3, load(0.0, 1))]))), [(2, 1)]);
 }
 
 #[test]
