@@ -12,6 +12,7 @@ import importlib
 import io
 import pickle
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +46,33 @@ class _ThoroughPickler(cloudpickle.Pickler):  # type: ignore[misc]
         reducer = _chosen.get(type(obj)) or _known.get(type(obj))
         if reducer is not None:
             return reducer(obj)
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        if type(obj) is types.FunctionType and isinstance(reduced, tuple) and len(reduced) > 2:
+            # cloudpickle looks for `package.module` in the function itself, and not in functions and lambdas inside of it.
+            slots = reduced[2][1]
+            slots["_cloudpickle_submodules"].extend(_inner_submodules(obj.__code__, slots["__globals__"]))
+        return reduced
+
+
+def _inner_submodules(code: types.CodeType, variables: dict[str, Any]) -> list[types.ModuleType]:
+    """Imported submodules of the packages in `variables` that code nested in `code` mentions."""
+    names: set[str] = set()
+    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    while inner:
+        current = inner.pop()
+        names.update(current.co_names)
+        inner.extend(constant for constant in current.co_consts if isinstance(constant, types.CodeType))
+    packages = [value for value in variables.values() if isinstance(value, types.ModuleType) and hasattr(value, "__path__")]
+    if not names or not packages:
+        return []
+    prefixes = tuple(package.__name__ + "." for package in packages)
+    return [
+        module
+        for name, module in list(sys.modules.items())
+        if name.startswith(prefixes)
+        and isinstance(module, types.ModuleType)
+        and any(names.issuperset(name[len(prefix) :].split(".")) for prefix in prefixes if name.startswith(prefix))
+    ]
 
 
 def _refresh() -> None:

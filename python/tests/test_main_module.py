@@ -167,6 +167,30 @@ def test_modules_beside_the_script_are_found_by_workers(program: Any) -> None:
     program.run(source=source)
 
 
+def test_submodules_that_only_an_inner_function_mentions_are_there_in_workers(program: Any) -> None:
+    source = """
+        import sys
+        import urllib.robotparser
+        import xml.dom.minidom
+
+        import bireme
+
+        @bireme.remote
+        class Reader:
+            def names(self):
+                def inner():
+                    return (lambda: urllib.robotparser.RobotFileParser.__name__)(), xml.dom.minidom.Document.__name__
+                return inner()
+
+        @bireme.remote
+        def absent():
+            return "xml.dom.minidom" in sys.modules, "xml.dom.minicompat" in sys.modules
+
+        print(bireme.get(absent.remote()), *bireme.get(Reader.remote().names.remote()))
+    """
+    assert program.run(source=source) == ("(False, False) RobotFileParser Document\n", "")
+
+
 def test_the_program_is_not_run_again_by_workers(program: Any) -> None:
     source = """
         print("started", flush=True)
