@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -181,6 +182,12 @@ def before_exit(actor: Any) -> None:
                     _loop.finish(result)
             except BaseException:  # noqa: BLE001 - the process ends in any case
                 traceback.print_exc()
-    # A second run finds none: the handlers are forgotten as they run.
+    # As at the end of the interpreter, pools of threads and processes end first. A second run finds none of either.
+    handlers: list[Any] = getattr(threading, "_threading_atexits", [])
+    while handlers:
+        try:
+            handlers.pop()()
+        except BaseException:  # noqa: BLE001 - the process ends in any case
+            traceback.print_exc()
     atexit._run_exitfuncs()
     flush()

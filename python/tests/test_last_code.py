@@ -55,6 +55,27 @@ class AsyncKeeper:
         return True
 
 
+@bireme.remote
+def leave_a_pool_at_work(path: Path) -> None:
+    import time
+    from concurrent.futures import ThreadPoolExecutor
+
+    def work() -> None:
+        time.sleep(0.2)  # a task that is still running
+        with open(path, "a") as file:
+            file.write("pool\n")
+
+    _register(path, "atexit")
+    ThreadPoolExecutor(1).submit(work)
+
+
+def test_pools_end_before_the_handlers_of_atexit_run_as_in_any_program(tmp_path: Path) -> None:
+    path = tmp_path / "said"
+    with bireme.init(num_cpus=1):
+        bireme.get(leave_a_pool_at_work.remote(path))
+    assert path.read_text().split() == ["pool", "atexit"]
+
+
 @pytest.mark.parametrize("how", ["shutdown", "kill", "handle", "exit"])
 @pytest.mark.parametrize("kind", [Keeper, AsyncKeeper])
 def test_an_actor_says_goodbye_however_it_ends(tmp_path: Path, how: str, kind: Any) -> None:
