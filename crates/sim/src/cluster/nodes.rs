@@ -89,7 +89,6 @@ impl Cluster {
         }
         self.note(|| format!("{process} dies: {cause}"));
         self.network.drop_reader(process);
-        self.watch.killed(process);
         self.watch.died(process);
         self.unreported.insert(process);
         let after = self.random.within(1, 300);

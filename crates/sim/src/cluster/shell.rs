@@ -122,7 +122,9 @@ impl Cluster {
             },
             FromNode::NodeDied { node, .. } => self.bury_node(process, node, message),
             FromNode::Located { request, located } => self.located(process, request, located),
-            FromNode::Adopted { request, adoption, attempt } => self.answer_thread(process, request, adoption, attempt),
+            FromNode::Adopted { request, adoption, attempt, started: _ } => {
+                self.answer_thread(process, request, adoption, attempt)
+            }
             // Nobody here asks the other questions.
             _ => {}
         }

@@ -115,7 +115,7 @@ impl Cluster {
         let victims: Vec<ProcessId> = self.processes.keys().copied().filter(|p| self.may_die(*p)).collect();
         if !victims.is_empty() {
             let victim = victims[self.random.below(victims.len() as u64) as usize];
-            self.kill(victim, DeathCause::Signalled(9));
+            self.strike_down(victim);
         }
         let after = self.random.within(1, 2 * every);
         self.after(after, Happening::Struck);
@@ -162,7 +162,14 @@ impl Cluster {
             return false;
         }
         self.rearm_kill();
-        self.kill(process, DeathCause::Signalled(9));
+        self.strike_down(process);
         true
+    }
+
+    /// Kills a process by a fault, which the task that runs there pays for with one of its retries. When a node ends a process,
+    /// another task may be the culprit, and the task is run again for nothing.
+    fn strike_down(&mut self, process: ProcessId) {
+        self.watch.killed(process);
+        self.kill(process, DeathCause::Signalled(9));
     }
 }

@@ -2,7 +2,7 @@
 //! the program allows: after the death of its worker a task is run again as often as its job says, and never when it has
 //! ended well in a process that lives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bireme_core::id::{ProcessId, TaskId};
 
@@ -12,6 +12,8 @@ use super::Violation;
 #[derive(Debug, Default)]
 pub struct Attempts {
     running: BTreeMap<TaskId, ProcessId>,
+    /// Runs that an earlier owner began: the next one does not count their loss, and may have asked before they ended.
+    adopted: BTreeSet<TaskId>,
     /// Runs that were alone in a process that was killed: these count for sure.
     lost: BTreeMap<TaskId, u32>,
     /// Where tasks have ended well.
@@ -23,6 +25,9 @@ impl Attempts {
     pub fn made(&mut self, task: TaskId) {
         self.lost.remove(&task);
         self.done.remove(&task);
+        if self.running.contains_key(&task) {
+            self.adopted.insert(task);
+        }
     }
 
     /// A process begins to run a task, which the program allows to be tried again so often.
@@ -32,6 +37,7 @@ impl Attempts {
             let text = format!("{task} runs in {other} and begins in {process}");
             return Err(Violation { invariant: "one attempt at a time", text, concerns });
         }
+        self.adopted.remove(&task);
         if let Some(other) = self.done.get(&task) {
             let text = format!("{task} has ended in {other} and begins in {process}");
             return Err(Violation { invariant: "what has ended is not run again", text, concerns });
@@ -54,13 +60,17 @@ impl Attempts {
 
     /// It has ended it well.
     pub fn done(&mut self, process: ProcessId, task: TaskId) {
-        self.done.insert(task, process);
+        if !self.adopted.contains(&task) {
+            self.done.insert(task, process);
+        }
     }
 
     /// A process is killed.
     pub fn killed(&mut self, process: ProcessId) {
         let mut here = self.running.iter().filter(|(_, running)| **running == process).map(|(task, _)| *task);
-        if let (Some(task), None) = (here.next(), here.next()) {
+        if let (Some(task), None) = (here.next(), here.next())
+            && !self.adopted.contains(&task)
+        {
             *self.lost.entry(task).or_insert(0) += 1;
         }
     }
