@@ -567,8 +567,8 @@ impl Owner {
             FromNode::ActorDead { actor, reason } => {
                 self.actor_lost(actor, reason, ActorEnd::Dies, now, effects);
             }
-            FromNode::Adopted { request, adoption, attempt } => {
-                self.answered(request, adoption, attempt, now, effects);
+            FromNode::Adopted { request, adoption, attempt, started } => {
+                self.answered(request, adoption, (attempt, started), now, effects);
             }
             FromNode::ItemFound { request, index, value } => self.item_found(request, index, value, now, effects),
             FromNode::Resolved { object, value, home } => self.resolved_by_node(object, value, home, now, effects),

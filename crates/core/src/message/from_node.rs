@@ -161,6 +161,8 @@ pub enum FromNode {
         adoption: Adoption,
         /// The attempt to begin with when it is to be run: higher than any that was recorded.
         attempt: u32,
+        /// Whether the last attempt had begun to run when its worker died.
+        started: bool,
     },
     /// Before [`FromNode::Adopted`]: an item that the stream in question has yielded.
     ItemFound {

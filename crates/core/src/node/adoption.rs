@@ -82,8 +82,10 @@ impl Node {
             if adoption != Adoption::Different && !question.object.is_put() {
                 self.tell_items(process, request, question.object.task(), question.items, effects);
             }
-            let attempt = if adoption == Adoption::New { self.next_attempt(question.object.task()) } else { 0 };
-            send(process, FromNode::Adopted { request, adoption, attempt }, effects);
+            let is_new = adoption == Adoption::New;
+            let attempt = if is_new { self.next_attempt(question.object.task()) } else { 0 };
+            let started = is_new && self.has_begun(question.object.task());
+            send(process, FromNode::Adopted { request, adoption, attempt, started }, effects);
         }
     }
 
@@ -91,6 +93,10 @@ impl Node {
     fn next_attempt(&self, task: TaskId) -> u32 {
         // One of which nothing is left may have run all the same, and freed its large result: it asks for what it makes.
         self.ledger.task(task).map_or(1, |entry| entry.attempt + 1)
+    }
+
+    fn has_begun(&self, task: TaskId) -> bool {
+        self.ledger.task(task).is_some_and(|entry| matches!(entry.state, TaskState::Running { .. }))
     }
 
     fn judge(&mut self, question: &Question, effects: &mut Vec<Effect>) -> Adoption {
@@ -193,7 +199,8 @@ impl Node {
         if let Some(adopter) = self.adopters.remove(&task) {
             let (request, adoption, attempt) = (adopter.request, Adoption::New, self.next_attempt(task));
             self.tell_items(adopter.process, request, task, adopter.items, effects);
-            send(adopter.process, FromNode::Adopted { request, adoption, attempt }, effects);
+            // That run is not one of the adopter's own.
+            send(adopter.process, FromNode::Adopted { request, adoption, attempt, started: false }, effects);
         }
     }
 

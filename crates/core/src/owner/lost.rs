@@ -53,11 +53,13 @@ impl Owner {
         &mut self,
         request: RequestId,
         adoption: Adoption,
-        attempt: u32,
+        (attempt, started): (u32, bool),
         now: Tick,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(question) = self.questions.remove(&request) else { return };
+        let Some(mut question) = self.questions.remove(&request) else { return };
+        // Our own order of the tasks may be older than the worker's, and the node has the record of the one that ran.
+        question.counts |= started && question.death.culprit.is_none_or(|culprit| culprit == question.task);
         let task = question.task;
         let Some(entry) = self.tasks.get_mut(&task) else { return };
         let call = matches!(entry.spec.kind, TaskKind::Call { .. });

@@ -120,7 +120,7 @@ impl Bench {
     }
 
     fn answer(&mut self, request: RequestId, adoption: Adoption) -> Vec<Effect> {
-        self.node(FromNode::Adopted { request, adoption, attempt: 0 })
+        self.node(FromNode::Adopted { request, adoption, attempt: 0, started: false })
     }
 
     fn state(&self, spec: &TaskSpec) -> Option<TaskState> {

@@ -430,7 +430,7 @@ impl Draw {
                     2 => Adoption::Running,
                     _ => Adoption::Different,
                 };
-                FromNode::Adopted { request, adoption, attempt: self.small() }
+                FromNode::Adopted { request, adoption, attempt: self.small(), started: self.below(2) == 0 }
             }
             14 => FromNode::Resolved { object, value: self.value(), home: process.node },
             15 => {

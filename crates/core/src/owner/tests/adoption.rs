@@ -36,7 +36,7 @@ fn a_running_child_whose_run_is_lost_is_run_by_its_adopter_with_a_higher_attempt
     let spec = bench.task();
     bench.step(Event::Adopted { spec: spec.clone(), values: None });
     bench.answer(FIRST_REQUEST, Adoption::Running);
-    let lost = FromNode::Adopted { request: FIRST_REQUEST, adoption: Adoption::New, attempt: 3 };
+    let lost = FromNode::Adopted { request: FIRST_REQUEST, adoption: Adoption::New, attempt: 3, started: false };
     let effects = bench.node(lost);
     let retried = TaskSpec { attempt: 3, ..spec };
     assert_eq!(effects, [bench.submitted(&retried), want(1, 1)]);

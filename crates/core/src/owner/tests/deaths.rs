@@ -47,6 +47,20 @@ fn an_attempt_that_had_ended_is_not_run_again() {
 }
 
 #[test]
+fn the_task_that_ran_pays_for_a_death_also_when_its_owner_thinks_that_another_was_first() {
+    let mut bench = Bench::new();
+    let first = bench.sent_task();
+    let second = bench.task();
+    bench.step(Event::Submitted(second.clone()));
+    bench.die(W1);
+    let lost = |request, started| FromNode::Adopted { request, adoption: Adoption::New, attempt: 1, started };
+    bench.node(lost(FIRST_REQUEST, false));
+    bench.node(lost(FIRST_REQUEST + 1, true));
+    assert_eq!(bench.owner.tasks.get(&first.id).map(|entry| entry.failures), Some(1), "nobody else can be blamed");
+    assert_eq!(bench.owner.tasks.get(&second.id).map(|entry| entry.failures), Some(1));
+}
+
+#[test]
 fn retries_run_out() {
     let mut bench = Bench::new();
     let spec = bench.sent_task();
