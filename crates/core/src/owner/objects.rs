@@ -151,6 +151,8 @@ impl Owner {
                 None => entry.other_grants.push((node, 1)),
             },
         }
+        // The death of that node is the end of the object for us.
+        self.borrowed_from.entry(node).or_default().insert(object);
         effects.push(Effect::Node(ToNode::Claim { object, home, count: 1 }));
     }
 

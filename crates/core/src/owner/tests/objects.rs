@@ -224,6 +224,20 @@ fn a_value_that_comes_too_late_gives_back_what_is_inside() {
 }
 
 #[test]
+fn what_another_node_keeps_for_a_dead_owner_is_lost_with_that_node() {
+    let mut bench = Bench::new();
+    let (keeper, spec) = (crate::id::NodeId(7), bench.sent_task());
+    let inside = RefSpec { object: ObjectId::put(spec.id, 0, 1, 0), owner: ProcessId::of_node(keeper) };
+    bench.die(W1);
+    bench.answer(FIRST_REQUEST, Adoption::Finished(vec![holding(6, inside)]));
+    bench.step(Event::Wanted(inside.object));
+    let effects = bench.node(FromNode::NodeDied { node: keeper, reason: "was silent".into() });
+    assert!(effects.contains(&Effect::Ready(inside.object)), "{effects:?}");
+    let lost = bench.owner.value(&inside.object).and_then(Value::failure);
+    assert!(matches!(lost, Some(Failure::ObjectLost { .. })), "{lost:?}");
+}
+
+#[test]
 fn what_was_brought_from_a_dead_node_is_freed_unless_its_owner_knows_it() {
     let mut bench = Bench::new();
     let (gone, unheard) = (crate::id::NodeId(7), bench.sent_task());
