@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use super::early::About;
 use super::{Effect, Node, send};
 use crate::collective::{CollectiveId, MEMBERS_MAX, Peers, Seat, Trouble};
 use crate::flow::{StageId, StageSpec};
@@ -98,6 +99,29 @@ impl Node {
         label: String,
         effects: &mut Vec<Effect>,
     ) {
+        if self.is_rank_held(group, rank, size) {
+            self.enter_early(process, About::Join { group, rank, size, label });
+        } else {
+            self.admit_member(process, group, (rank, size), label, effects);
+        }
+    }
+
+    /// Whether a formed group has this member, or another size: it may have left already, in a ring that is not read yet.
+    pub(super) fn is_rank_held(&self, group: CollectiveId, rank: u32, size: u32) -> bool {
+        self.collectives.all.get(&group).is_some_and(|known| {
+            let held = known.size != size || known.members.contains_key(&rank);
+            held && known.life.is_some() && known.lost.is_none() && !known.is_ending_for(rank, size)
+        })
+    }
+
+    pub(super) fn admit_member(
+        &mut self,
+        process: ProcessId,
+        group: CollectiveId,
+        (rank, size): (u32, u32),
+        label: String,
+        effects: &mut Vec<Effect>,
+    ) {
         if let Some(trouble) = self.refusal_of_member(process, group, rank, size, &label) {
             send(process, FromNode::CollectiveBroken { group, rank, trouble }, effects);
             return;
@@ -169,6 +193,9 @@ impl Node {
         calls: u64,
         effects: &mut Vec<Effect>,
     ) {
+        if self.forget_early_join(process, group, rank) {
+            return;
+        }
         let Some(collective) = self.collectives.all.get_mut(&group) else { return };
         let waits = |newcomer: &Newcomer| newcomer.process == process && newcomer.rank == rank;
         if let Some(at) = collective.next.iter().position(waits) {

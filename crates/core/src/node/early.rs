@@ -1,4 +1,5 @@
-//! Questions about actors and placement groups that the node does not know, or not yet.
+//! Questions about actors and placement groups that the node does not know, or not yet, and members of a group that come before
+//! the node has read that their predecessors have left.
 //!
 //! A handle comes with the reply of the task that made the actor, straight from worker to owner, while the creation is in
 //! the worker's ring to the node; the node may read the owner's question first. Everything that was written before a
@@ -6,6 +7,7 @@
 
 use super::adoption::ADOPTION_PASSES;
 use super::{Effect, Node};
+use crate::collective::CollectiveId;
 use crate::id::{ActorId, GroupId, ProcessId};
 use crate::message::RequestId;
 use crate::time::Tick;
@@ -27,6 +29,8 @@ pub(super) enum About {
     RemoveGroup(GroupId),
     /// I want to run something in it, which is queued.
     EnterGroup(GroupId),
+    /// I want to be this member of a collective group.
+    Join { group: CollectiveId, rank: u32, size: u32, label: String },
 }
 
 /// A question that came before what it is about.
@@ -49,6 +53,16 @@ impl Node {
     /// Asks again when everything that was written before is read.
     pub(super) fn enter_early(&mut self, process: ProcessId, about: About) {
         self.early.push(Early { process, about, passes_left: ADOPTION_PASSES });
+    }
+
+    /// A member goes that was not let in yet. Says whether there was one.
+    pub(super) fn forget_early_join(&mut self, process: ProcessId, left: CollectiveId, seat: u32) -> bool {
+        let joins = |early: &Early| match &early.about {
+            About::Join { group, rank, .. } => early.process == process && *group == left && *rank == seat,
+            _ => false,
+        };
+        let found = self.early.iter().position(joins);
+        found.map(|at| self.early.remove(at)).is_some()
     }
 
     /// A pass is over. One that has left rings out tells nothing about what is not known, only about what is known by now.
@@ -85,6 +99,7 @@ impl Node {
             About::WatchGroup(group) | About::RemoveGroup(group) | About::EnterGroup(group) => {
                 self.groups.all.contains_key(group)
             }
+            About::Join { group, rank, size, .. } => !self.is_rank_held(*group, *rank, *size),
         }
     }
 
@@ -97,6 +112,7 @@ impl Node {
             About::WatchGroup(group) => self.watch_group(process, group, effects),
             About::RemoveGroup(group) => self.remove_groups(&[group], "it was removed", now, effects),
             About::EnterGroup(group) => self.refuse_in_group(group, effects),
+            About::Join { group, rank, size, label } => self.admit_member(process, group, (rank, size), label, effects),
         }
     }
 }

@@ -64,6 +64,28 @@ fn when_all_members_have_come_each_hears_who_the_others_are() {
 }
 
 #[test]
+fn a_member_that_comes_before_the_word_of_its_predecessor_begins_the_next_life() {
+    let mut f = home();
+    let (a, b) = (process_at(THERE, 2), process_at(NodeId(3), 2));
+    join(&mut f, a, 0, 1);
+    assert_eq!(told(&join(&mut f, b, 0, 1)), [], "the first may have left, in a ring that is not read yet");
+    let left = f.step(asked(a, ToNode::LeaveCollective { group: group(), rank: 0, calls: 1 }));
+    assert_eq!(told(&left), []);
+    let formed = told(&f.step(Event::Passed));
+    let [(to, FromNode::CollectiveFormed { rank: 0, life: 2, .. })] = &formed[..] else { panic!("{formed:?}") };
+    assert_eq!(*to, b);
+    // Nobody leaves this time: the rank is taken.
+    assert_eq!(told(&join(&mut f, a, 0, 1)), []);
+    let refused: Vec<_> = (0..2).flat_map(|_| told(&f.step(Event::Passed))).collect();
+    let [(_, FromNode::CollectiveBroken { trouble, .. })] = &refused[..] else { panic!("{refused:?}") };
+    assert!(trouble.to_string().contains("has this rank already"), "{trouble}");
+    // One that goes before it was let in is forgotten.
+    join(&mut f, a, 0, 1);
+    f.step(asked(a, ToNode::LeaveCollective { group: group(), rank: 0, calls: 0 }));
+    assert_eq!((0..2).flat_map(|_| told(&f.step(Event::Passed))).count(), 0);
+}
+
+#[test]
 fn a_rank_that_is_taken_another_size_and_a_rank_beyond_it_are_refused_in_words() {
     let mut f = home();
     join(&mut f, process_at(THERE, 2), 0, 2);
