@@ -106,7 +106,7 @@ pub use array::{Array, Element};
 ///
 /// let _context = bireme::init()?;
 /// let log = Log::remote();
-/// log.write("from the driver");
+/// log.write("from the driver").get()?;
 /// assert_eq!(report::remote(log.clone()).get()?, 2);
 /// # Ok::<(), bireme::Error>(())
 /// ```
