@@ -27,6 +27,8 @@ const TEST: Duration = Duration::from_secs(3_000);
 const SLOW: Duration = Duration::from_secs(7_200);
 /// One program of a user.
 const PROGRAM: Duration = Duration::from_secs(300);
+/// All programs of `tests/programs`, each of which has a deadline of its own.
+const PROGRAMS: Duration = Duration::from_secs(1_800);
 /// All rows of the benchmark, quickly.
 const BENCH: Duration = Duration::from_secs(900);
 
@@ -70,6 +72,7 @@ pub fn steps(run: &Run, examples: &[String]) -> Vec<Step> {
         let file = format!("examples/{name}.py");
         Step::program(&format!("python example {name}"), &python, &[&file], PROGRAM, Summary::None)
     }));
+    steps.extend(programs(&places));
     let bench = ["bench", "--python", "--quick"];
     steps.push(Step::program("python bench", &places.in_venv("bireme"), &bench, BENCH, Summary::None));
     steps.extend(newcomer(&places));
@@ -131,6 +134,16 @@ fn tests(places: &Places) -> [Step; 4] {
             .with("PYTHONPATH", "python/tests"),
         Step::program("python types", &python, &types, TEST, Summary::LastLine),
         Step::program("python stubs", &python, &stubs, TEST, Summary::LastLine),
+    ]
+}
+
+/// Programs as users write them, in both languages, by themselves and on two nodes.
+fn programs(places: &Places) -> [Step; 2] {
+    let executables = places.target.join("debug").display().to_string();
+    let run = ["tests/programs/run.py", "--rust", &executables];
+    [
+        Step::cargo("programs build", &["build", "--bins"], BUILD, Summary::None),
+        Step::program("programs", &places.in_venv("python"), &run, PROGRAMS, Summary::Tests),
     ]
 }
 
@@ -240,7 +253,7 @@ mod tests {
     fn tests_and_doc_examples_must_have_run() {
         let steps = steps(&run_in("tests"), &[]);
         let counted = steps.iter().filter(|step| matches!(step.summary, Summary::Tests)).count();
-        assert_eq!(counted, 2);
+        assert_eq!(counted, 3);
     }
 
     #[test]

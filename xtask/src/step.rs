@@ -207,7 +207,7 @@ impl Summary {
     }
 }
 
-/// Whether a test runner ends with this line: nextest, rustdoc, or pytest, which begins with a number.
+/// Whether a test runner ends with this line: nextest, rustdoc, or pytest and the programs, which begin with a number.
 fn is_summary(line: &str) -> bool {
     line.starts_with("Summary [") || line.starts_with("test result:") || is_of_pytest(line)
 }

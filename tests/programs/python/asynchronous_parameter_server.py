@@ -1,0 +1,36 @@
+"""Gradients are applied as they come: `wait` gives the first, and its worker starts the next."""
+# expect: 100 gradients applied, each worker gave at least one
+
+import sys
+from collections import Counter
+
+import numpy
+
+import bireme
+
+bireme.init(*sys.argv[1:])
+
+
+@bireme.remote
+class Worker:
+    def __init__(self, rank):
+        self.rank = rank
+
+    def gradient(self, parameters):
+        return self.rank, numpy.ones_like(parameters)
+
+
+workers = [Worker.remote(rank) for rank in range(3)]
+parameters = numpy.zeros(1000)
+pending = {worker.gradient.remote(parameters): worker for worker in workers}
+given = Counter()
+for _ in range(100):
+    (first,), _ = bireme.wait(list(pending))
+    worker = pending.pop(first)
+    rank, gradient = bireme.get(first)
+    given[rank] += 1
+    parameters += gradient
+    pending[worker.gradient.remote(parameters)] = worker
+assert (parameters == 100).all()
+assert len(given) == 3, given
+print(f"{given.total()} gradients applied, each worker gave at least one")
