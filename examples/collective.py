@@ -46,7 +46,8 @@ def neighbour(group: Group, rank: int) -> int:
 
 
 def main() -> None:
-    bireme.init(num_cpus=4)
+    # Three trainers, and three tasks that have to run at once.
+    bireme.init(num_cpus=6)
     xs = [numpy.arange(1, 5) / 2 + rank / 10 for rank in range(3)]
     trainers = [Trainer.remote(numpy.stack([x, 3 * x])) for x in xs]
     group = Group(trainers)
