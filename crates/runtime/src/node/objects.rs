@@ -22,8 +22,8 @@ use bireme_core::time::Tick;
 use bireme_core::value::Location;
 use bireme_net::Doorbell;
 use bireme_store::{
-    Arena, ProcessSlot, RestoreDone, RestoreJob, SpillDone, SpillError, SpillJob, SpillOptions, SpillTicket, Store,
-    StoreError, Table, UnsealedLocation,
+    Arena, ProcessSlot, RestoreDone, RestoreJob, Sealed, SpillDone, SpillError, SpillJob, SpillOptions, SpillTicket,
+    Store, StoreError, Table, UnsealedLocation,
 };
 
 use crate::clock;
@@ -309,10 +309,14 @@ impl Objects {
 
     /// Starts spilling enough for `len` bytes. False when nothing can be.
     fn make_room(&mut self, len: u64) -> bool {
-        let mut started = false;
         // Where enough is free, but in pieces, those objects go that lie between them.
         let pieces = if self.room_bytes() >= len { self.store.window_candidates(len) } else { Vec::new() };
         let candidates = if pieces.is_empty() { self.store.spill_candidates(len) } else { pieces };
+        self.start_spilling(candidates)
+    }
+
+    fn start_spilling(&mut self, candidates: Vec<Sealed>) -> bool {
+        let mut started = false;
         for sealed in candidates {
             let at = sealed.0;
             let key = self.first_key(from_store(self.node, at));
@@ -336,7 +340,9 @@ impl Objects {
         if missing > 0 && self.drop_copies(missing) {
             self.store.give_back();
         } else if missing > 0 {
-            self.make_room(missing);
+            // So many bytes have to go, however much of the store is free.
+            let candidates = self.store.spill_candidates(missing);
+            self.start_spilling(candidates);
         }
         self.relieving = self.moving > 0;
     }
