@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import bireme
 from bireme import _native
 from bireme.context import Context
@@ -105,6 +107,10 @@ def submits_and_dies(marker: str) -> tuple[int, int]:
 
 
 def test_a_repeated_task_asks_the_node_outside_of_the_lock(runtime: Context, tmp_path: Path) -> None:
-    total, late = bireme.get(submits_and_dies.remote(str(tmp_path / "first run")))
-    assert total == sum(range(20)) + sum(n * n for n in range(20))
-    assert late > 0, "none of forty questions waited, or some waited with the lock held"
+    # The answer of an idle node may come before anybody waits for it.
+    for run in range(100):
+        total, late = bireme.get(submits_and_dies.remote(str(tmp_path / f"first run {run}")))
+        assert total == sum(range(20)) + sum(n * n for n in range(20))
+        if late > 0:
+            return
+    pytest.fail("no question waited, or some waited with the lock held")
