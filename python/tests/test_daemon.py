@@ -292,7 +292,8 @@ def test_the_output_of_workers_elsewhere_and_all_nodes_are_seen_by_the_driver(sh
             print("tripling", x)
             print("complaining", x, file=sys.stderr)
             return 3 * x
-        print(bireme.get(triple.remote(5)))
+        # In one piece: `print` writes the end of the line apart, and a worker's line may come between.
+        sys.stdout.write(f"{bireme.get(triple.remote(5))}\\n")
         rows = [(n["Alive"], n["Role"], n["Resources"].get("CPU")) for n in bireme.nodes()]
         print(rows, bireme.cluster_resources()["CPU"])
         bireme.shutdown()
