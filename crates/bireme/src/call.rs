@@ -127,13 +127,13 @@ pub fn broken(call: &Invocation<'_>, error: Error) -> Failure {
     }
 }
 
-/// What a function returned, taken apart by its type and not by the name of that: `IS_RESULT` is [`Returned`]'s.
+/// The return value of a function, taken apart by its type, whatever the name of the type: `IS_RESULT` is [`Returned`]'s.
 #[diagnostic::on_unimplemented(
     message = "the error of `{Self}` cannot be told to the caller",
     note = "an error that a remote function returns needs `std::fmt::Display`"
 )]
 pub trait Outcome<const IS_RESULT: bool> {
-    /// What the caller gets when all went well.
+    /// The type that the caller gets on success.
     type Value;
 
     /// The value, or the failure of the task.

@@ -131,7 +131,7 @@ pub fn state() -> Result<Snapshot> {
     Runtime::current()?.state()
 }
 
-/// What the machine has and what of it nobody uses. A worker that is kept for the next task counts as free.
+/// The resources of the machine and those that nobody uses. A worker that is kept for the next task counts as free.
 ///
 /// ```
 /// let _context = bireme::init_with(bireme::Config::default().cpus(2.0))?;

@@ -83,7 +83,7 @@ fn stay(text: &str) -> Result<Stay, String> {
     if text == "unbounded" { Ok(Stay::Unbounded) } else { time(text).map(Stay::For) }
 }
 
-/// What a token gives never outlives the terms that were said.
+/// A certificate never outlives the terms of its token.
 fn stay_of(life: Option<Duration>, member_life: Option<Stay>) -> Stay {
     match (member_life, life) {
         (Some(stay), _) => stay,

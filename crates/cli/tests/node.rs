@@ -271,7 +271,7 @@ fn a_drain_that_cannot_be_is_refused_in_words() {
 fn a_head_that_runs_no_tasks_has_nothing_for_them() {
     let state = State::new("no-tasks");
     let mut command = state.command(&["start", "--json", "--no-tasks"]);
-    // What the environment says of the machine does not count.
+    // The machine's resources in the environment do not count.
     let started = command.env("BIREME_NUM_CPUS", "3").env("BIREME_RESOURCES", "camera=1").output().unwrap();
     assert!(started.status.success(), "{}", text(&started.stderr));
     let status: Value = serde_json::from_slice(&state.run(&["status", "--json"]).stdout).unwrap();

@@ -19,9 +19,9 @@ use crate::id::{FunctionKey, LeaseId, ProcessId};
 use crate::message::RequestId;
 use crate::time::Tick;
 
-/// So long memory that is in use outside of bundles (by views of programs) may become free before the limit is exceeded.
+/// How long to wait for memory in use outside of bundles (by views of programs) before the limit is exceeded.
 pub const PATIENCE_US: u64 = 100_000;
-/// So long a bundle waits for tasks that run on with what they were admitted for.
+/// How long a bundle waits for admitted tasks that are still running.
 pub const PATIENCE_LONG_US: u64 = 10_000_000;
 /// Functions whose output is remembered. Beyond, all are forgotten and learned again.
 pub const FUNCTIONS_MAX: usize = 4_096;

@@ -7,11 +7,11 @@
 
 use crate::time::Tick;
 
-/// Memory that was not used for so long goes back.
+/// Memory unused for this long goes back.
 pub const IDLE_US: u64 = 3_000_000;
-/// A busy node of its own trims its heap so often.
+/// How often a busy node in a process of its own trims its heap.
 pub const TRIM_EVERY_US: u64 = 60_000_000;
-/// So much free memory of the object store is kept warm, and at most a quarter of the store.
+/// Maximum free memory of the object store to keep warm; a quarter of a small store.
 pub const RESERVE_BYTES_MAX: u64 = 256 << 20;
 
 /// The object store as it is now.

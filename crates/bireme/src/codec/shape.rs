@@ -1,4 +1,4 @@
-//! What writer and reader of a plain value must agree on.
+//! The shape on which the writer and the reader of a plain value must agree.
 //!
 //! The plain encoding has neither kinds nor names, so a type whose `Serialize` and `Deserialize` differ (a field or variant
 //! that is skipped in one direction only, `into` and `from` of different types) would be read as another value. Both sides

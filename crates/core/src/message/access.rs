@@ -1,4 +1,4 @@
-//! Who may say what: one table for all that comes from other nodes.
+//! Authorization by role: one table for all messages from other nodes.
 //!
 //! A member is a node or a client by its certificate. A client submits work and owns what it made; it takes no work, and has no say
 //! about the cluster. The shell asks [`Between::check`] about everything that it hears before anything else looks at it, and the
