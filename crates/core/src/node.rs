@@ -30,7 +30,9 @@ mod delays;
 mod directory;
 mod draining;
 mod early;
+mod effect;
 mod endings;
+mod event;
 mod explain;
 mod gpus;
 mod groups;
@@ -66,6 +68,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::actors::ActorState;
 pub use self::cluster::{Abroad, GRACE_US};
+pub use self::effect::Effect;
+pub use self::event::Event;
 pub use self::overview::{ActorOverview, JobOverview, Overview, WaitingRow};
 pub use self::pool::{Reserved, WorkerState};
 pub use self::pressure::{MemoryLevel, MemoryThresholds};
@@ -89,251 +93,13 @@ use self::pool::Pool;
 use self::pressure::{Pressure, Sample};
 use self::queue::Queue;
 use self::reduces::{Asked, Reduces};
-use crate::controller::{FromController, ToController};
 use crate::failure::{Death, DeathCause};
-use crate::flow::{StageId, StageSpec};
-use crate::id::{FunctionKey, JobId, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
+use crate::id::{FunctionKey, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::ledger::Ledger;
-use crate::message::{Between, CopySource, CopyWish, FromNode, RequestId, ToNode};
+use crate::message::{FromNode, RequestId, ToNode};
 use crate::record::Record;
 use crate::resources::{Amount, Resources};
-use crate::shared::Shared;
 use crate::time::Tick;
-use crate::value::{Location, RefSpec};
-
-/// What happened.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// The node runs.
-    Started,
-    /// A process asked for something.
-    Requested {
-        /// Who.
-        process: ProcessId,
-        /// What.
-        request: ToNode,
-    },
-    /// A process recorded something.
-    Recorded {
-        /// Who.
-        process: ProcessId,
-        /// What.
-        record: Record,
-    },
-    /// The keeper started a worker.
-    WorkerSpawned {
-        /// Which.
-        process: ProcessId,
-        /// Its system process id.
-        pid: u32,
-    },
-    /// A worker is gone and its rings are drained, or it could not be started.
-    WorkerExited(Death),
-    /// A driver has mapped everything, under the name that [`Node::next_driver`] gave: a job begins.
-    DriverAttached {
-        /// Which.
-        process: ProcessId,
-        /// Its system process id.
-        pid: u32,
-        /// Its job.
-        job: JobId,
-    },
-    /// A driver is gone and its rings are drained: its job ends.
-    DriverGone(Death),
-    /// What this process writes makes no sense.
-    ProcessCorrupt {
-        /// Who.
-        process: ProcessId,
-        /// What was wrong.
-        reason: String,
-    },
-    /// The shell has drained all rings once, completely.
-    Passed,
-    /// The shell has drained all rings but those of processes that wait for another node (`core::throttle`): what is in
-    /// those may be older than anything that was read.
-    PassedInPart,
-    /// Time went by; due at [`Node::deadline`].
-    Ticked,
-    /// A process of this node has a message for a process of another, as `Peer` encodes it.
-    Relay {
-        /// Who.
-        process: ProcessId,
-        /// For whom.
-        to: ProcessId,
-        /// What.
-        bytes: Shared,
-    },
-    /// Another node said something.
-    Heard {
-        /// Which.
-        from: NodeId,
-        /// What.
-        message: Between,
-    },
-    /// There is another node.
-    NodeJoined {
-        /// Which.
-        node: NodeId,
-        /// All that it can grant.
-        total: Resources,
-    },
-    /// A node was declared dead, or left.
-    NodeDied {
-        /// Which.
-        node: NodeId,
-        /// How it ended, for people.
-        reason: String,
-    },
-    /// A node is being drained: nothing new goes there.
-    NodeDraining {
-        /// Which.
-        node: NodeId,
-    },
-    /// This node is to leave the cluster when nothing is on it any more ([`Node::is_drained`]).
-    Drain,
-    /// This node ends: every worker is asked to end, and nothing more is started.
-    Stop,
-    /// The loads of all nodes.
-    Loads(Vec<crate::schedule::Row>),
-    /// This node's store could not make the copy that [`Effect::Bring`] asked for.
-    NotBrought {
-        /// What lies there.
-        of: Location,
-    },
-    /// The controller said something about placement groups.
-    Controller(FromController),
-    /// This node's store has made a copy of another's object, or dropped one.
-    Copied {
-        /// What, and who owns it.
-        object: RefSpec,
-        /// The place that the owner knows.
-        of: Location,
-        /// The copy; none when it was dropped.
-        at: Option<Location>,
-    },
-    /// Bytes have come from other nodes: of an object, or of a stage's streams.
-    Fetched {
-        /// How many.
-        bytes: u64,
-        /// How long they took, without the wait for the first.
-        took_us: u64,
-        /// What is left of the arena.
-        arena_free_bytes: u64,
-    },
-    /// How much memory is in use, as long as that is near the limit, and once more when it no longer is.
-    Memory {
-        /// Bytes in use.
-        used_bytes: u64,
-        /// Bytes that there are.
-        limit_bytes: u64,
-        /// What each worker has for itself.
-        workers: Vec<(ProcessId, u64)>,
-    },
-    /// The outputs of a stage have their places and begin to grow; others may fetch them while they do.
-    StagePlaced {
-        /// Which.
-        id: StageId,
-        /// Where, in the order of its areas.
-        at: Vec<Location>,
-    },
-    /// The outputs of a stage are complete; one without any has been taken by those whom it was for.
-    StageDone {
-        /// Which.
-        id: StageId,
-        /// Where, in the order of its areas.
-        at: Vec<Location>,
-    },
-    /// A stage is over without an output. Those downstream of it hear the reason by themselves.
-    StageFailed {
-        /// Which.
-        id: StageId,
-        /// Why.
-        reason: String,
-        /// The node whose stream broke, if that is why.
-        peer: Option<NodeId>,
-    },
-    /// This node's store wants a copy, or the rest of one: who sends it? [`Effect::FetchFrom`] follows.
-    CopyWanted(CopyWish),
-}
-
-/// What is to be done.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Effect {
-    /// Start a worker process in this slot, of the job that [`Node::job_of`] tells.
-    Spawn(ProcessId),
-    /// End this worker at once, or the connection of this driver; its death follows.
-    Kill(ProcessId),
-    /// Every process that had to end with this job is gone; only those of detached actors may be left.
-    EndJob(JobId),
-    /// Nothing of this job is left, and nothing will come.
-    CloseJob(JobId),
-    /// Tell a process something.
-    Send {
-        /// Whom.
-        to: ProcessId,
-        /// What.
-        message: FromNode,
-    },
-    /// Make sure that two different processes have rings to each other, and tell both before anything that follows.
-    OpenLink {
-        /// One.
-        a: ProcessId,
-        /// The other.
-        b: ProcessId,
-    },
-    /// Everybody has let go of this dead process: free its links, slot, pins and unsealed objects.
-    CloseProcess(ProcessId),
-    /// Nobody can ask for this object any more.
-    FreeStored(Location),
-    /// Tell another node something.
-    Tell {
-        /// Which.
-        node: NodeId,
-        /// What.
-        message: Between,
-    },
-    /// Tell the controller something.
-    AskController(ToController),
-    /// What the store has as an extra copy is to be kept until it is freed.
-    Promote(Location),
-    /// Make a copy of what lies on another node; [`Event::Copied`] or [`Event::NotBrought`] follows.
-    Bring {
-        /// What, and who owns it.
-        object: RefSpec,
-        /// Where.
-        at: Location,
-    },
-    /// Memory is short: move so many bytes of objects that nobody uses to disk, and give the memory back.
-    SpillSome {
-        /// How many.
-        bytes: u64,
-    },
-    /// Who sends a copy that was wanted, or why nobody does. Also when it is freed while it is fetched.
-    FetchFrom {
-        /// The store's number for it.
-        number: u64,
-        /// Who.
-        from: Result<CopySource, String>,
-    },
-    /// The store's business.
-    Store {
-        /// Who asked.
-        process: ProcessId,
-        /// What.
-        request: ToNode,
-    },
-    /// Do this node's part of a reduce or of a group's call; [`Event::StageDone`] or [`Event::StageFailed`] follows.
-    RunStage(StageSpec),
-    /// There is more of the inputs of a stage, which the process that wants it is writing.
-    GrowStage(StageId),
-    /// Nobody wants a stage any more: it and what it offers end for this reason, and no event follows.
-    EndStage {
-        /// Which.
-        id: StageId,
-        /// Why.
-        reason: String,
-    },
-}
 
 /// How long an object that nobody claims any more is kept.
 #[derive(Clone, Copy, Debug)]

@@ -16,6 +16,8 @@ mod call_queue;
 mod calls;
 mod cancel;
 mod deaths;
+mod effect;
+mod event;
 mod forward;
 mod groups;
 mod leases;
@@ -35,13 +37,9 @@ use std::sync::Arc;
 
 use crate::departed::Departed;
 use crate::failure::Death;
-use crate::flow::Op;
 use crate::id::{ActorId, GroupId, LeaseId, NodeId, ObjectId, ProcessId, TaskId};
 use crate::map::IdMap;
 use crate::message::{FromNode, Peer, RequestId, ToNode};
-use crate::record::Record;
-use crate::reduce::Options;
-use crate::shared::Shared;
 use crate::spec::{Shape, TaskSpec};
 use crate::time::Tick;
 use crate::value::{Location, RefSpec, Value};
@@ -51,176 +49,12 @@ use cancel::Cancel;
 use call_queue::CallQueue;
 use calls::ActorEnd;
 pub use calls::{ActorView, CALLS_IN_FLIGHT_MAX};
+pub use effect::Effect;
+pub use event::Event;
 pub use leases::{DEPTH_MAX, LEASE_IDLE_US, QUEUE_AHEAD_US};
 use pools::Pools;
 use previews::Growing;
 pub use tasks::TaskState;
-
-/// What happens to an owner.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// The user submitted a task, constructor or call.
-    Submitted(TaskSpec),
-    /// The user submitted a task that exists already: a repeated parent adopts it.
-    Adopted {
-        /// The task.
-        spec: TaskSpec,
-        /// Its results, when it is done; none when it runs and the node will tell.
-        values: Option<Vec<Value>>,
-    },
-    /// The user put a value. `recorded` when a repeated parent found it in the ledger.
-    Put {
-        /// Its id.
-        object: ObjectId,
-        /// Hash of the bytes.
-        digest: u64,
-        /// The value.
-        value: Value,
-        /// Whether the ledger has it already.
-        recorded: bool,
-    },
-    /// A handle came out of bytes.
-    RefAdded(RefSpec),
-    /// A handle was dropped.
-    RefDropped(ObjectId),
-    /// Someone waits for this object.
-    Wanted(ObjectId),
-    /// The user wants a handle of an item of a stream, which may not be there yet.
-    ItemOpened {
-        /// The end of the stream.
-        end: ObjectId,
-        /// Which item.
-        index: u32,
-    },
-    /// The user has taken the items of a stream below this one.
-    ItemsTaken {
-        /// The end of the stream.
-        end: ObjectId,
-        /// How many.
-        items: u32,
-    },
-    /// The node found items of a stream that a repeated parent is about to submit or adopt.
-    ItemsFound {
-        /// The task.
-        task: TaskId,
-        /// The items and their places.
-        items: Vec<(u32, Value)>,
-    },
-    /// An object will be read on these nodes: when it is the result of a reduce, they have it brought while it is made.
-    ReadEarly {
-        /// The object.
-        object: ObjectId,
-        /// Where.
-        nodes: Vec<NodeId>,
-    },
-    /// The user asks what is free: what was asked for and is not needed any more must not count as used.
-    FreeAsked,
-    /// The user cancels the task that makes this object.
-    Cancelled {
-        /// The object.
-        object: ObjectId,
-        /// Kill the worker at once instead of after the grace period.
-        force: bool,
-        /// Cancel what that task has submitted too.
-        recursive: bool,
-    },
-    /// The user ends an actor: later calls of this process do not reach the life that ends.
-    ActorKilled {
-        /// Which.
-        actor: ActorId,
-        /// Whether it may be started again.
-        restart: bool,
-    },
-    /// A task of this process was asked to stop, and so are its children.
-    ParentCancelled(TaskId),
-    /// A task arrived to be run here: its references are held until it ends.
-    ArgumentsArrived {
-        /// Who sent it.
-        from: ProcessId,
-        /// The references.
-        refs: Vec<RefSpec>,
-    },
-    /// That task ended or was returned.
-    ArgumentsDone(Vec<RefSpec>),
-    /// Results with references inside leave for `to`, which becomes a borrower.
-    ResultsLeft {
-        /// Who receives them.
-        to: ProcessId,
-        /// The reply.
-        message: Peer,
-    },
-    /// The user waits for a placement group by way of this new object, which has this value once the group is placed.
-    GroupAwaited {
-        /// Which group.
-        group: GroupId,
-        /// A put of this process.
-        object: ObjectId,
-        /// Hash of the value.
-        digest: u64,
-        /// What it will be.
-        value: Value,
-    },
-    /// The user reduces objects to this new one.
-    Reduce {
-        /// A put of this process.
-        target: ObjectId,
-        /// Hash of what is asked for.
-        digest: u64,
-        /// The inputs, each once.
-        inputs: Vec<RefSpec>,
-        /// How two become one.
-        op: Op,
-        /// So many inputs are taken, the first that are there.
-        count: u32,
-        /// How it is done.
-        options: Options,
-    },
-    /// The shell has done what [`Effect::Combine`] asked for.
-    Combined {
-        /// The result.
-        target: ObjectId,
-        /// Its bytes, or why there are none.
-        result: Result<Shared, String>,
-    },
-    /// The node speaks.
-    FromNode(FromNode),
-    /// A peer speaks.
-    FromPeer {
-        /// Who.
-        peer: ProcessId,
-        /// What.
-        message: Peer,
-    },
-    /// A deadline may have passed.
-    Ticked,
-}
-
-/// What an owner wants done, in this order.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Effect {
-    /// Write this into the ledger ring.
-    Record(Record),
-    /// Say this to a peer; the shell opens a link when there is none.
-    Send {
-        /// To whom.
-        to: ProcessId,
-        /// What.
-        message: Peer,
-    },
-    /// Say this to the node.
-    Node(ToNode),
-    /// This object, which someone waits for, has a value.
-    Ready(ObjectId),
-    /// Combine these small arrays in this order; [`Event::Combined`] follows.
-    Combine {
-        /// The result.
-        target: ObjectId,
-        /// How.
-        op: Op,
-        /// Which inputs, and their bytes.
-        inputs: Vec<(u32, ObjectId, Shared)>,
-    },
-}
 
 /// What can be said about an object at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,10 @@
 
 #[path = "support/draw.rs"]
 mod draw;
+#[path = "door/floods.rs"]
+mod floods;
+#[path = "door/loopback.rs"]
+mod loopback;
 #[path = "door/support.rs"]
 mod support;
 
@@ -11,16 +15,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use bireme_net::door::{
-    DialError, DialSecurity, Door, DoorError, Limits, LoopbackKey, Security, Tickets, Timeouts, dial, enrol, renew,
-};
-use bireme_net::frame::{FrameKind, HEADER_BYTES, Header, WIRE_VERSION};
+use bireme_net::door::{DialError, DialSecurity, Limits, Tickets, Timeouts, dial, enrol, renew};
+use bireme_net::frame::{FrameKind, Header, WIRE_VERSION};
 use bireme_net::hello::{Greeting, Hello, Purpose, Ticket};
 use bireme_net::tls::{CERTIFICATE_LIFE, ClientTls, Credentials, PeerIdentity, Role};
 use bireme_net::token::{Stay, Token, TokenTerms};
 use bireme_net::wire::{read_exact, write_all};
 use draw::Draw;
-use support::{CLUSTER, Home, LOOPBACK, Lobby, now, resident_bytes};
+use support::{CLUSTER, Home, LOOPBACK, now};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -318,247 +320,6 @@ fn the_greeter_refuses_in_words_and_a_dropped_arrival_is_refused_too() {
     assert!(text.contains("too busy to answer"), "{text}");
     assert_eq!(door.counts().refused, 2);
     lobby.wait_until(|| door.newcomers() == 0);
-}
-
-#[test]
-fn half_open_connections_are_ended_in_time() {
-    let home = Home::new();
-    let limits = Limits { greeting: Duration::from_millis(300), ..Limits::default() };
-    let (door, lobby) = home.door(limits);
-    let start = Instant::now();
-    // Nothing, half of a TLS record, and a handshake without a hello.
-    let silent: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(door.address()).unwrap()).collect();
-    (&silent[1]).write_all(&[22, 3, 1, 2]).unwrap();
-    (&silent[2]).write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
-    for mut stream in &silent {
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let _ = stream.read(&mut [0; 64]);
-    }
-    assert!(start.elapsed() >= limits.greeting && start.elapsed() < Duration::from_secs(10));
-    lobby.wait_for_refusals(3);
-    assert!(lobby.refusals().iter().all(|refusal| refusal.reason.contains("did not say who it is within 0.3 s")));
-    dial_as(door.address(), &home.credentials(Role::Node)).unwrap();
-}
-
-#[test]
-fn many_slow_peers_keep_nobody_out_and_cost_little() {
-    let home = Home::new();
-    let limits = Limits { newcomers: 24, newcomers_per_address: 16, ..Limits::default() };
-    let (door, lobby) = home.door(limits);
-    let node = home.credentials(Role::Node);
-    dial_as(door.address(), &node).unwrap();
-    let before = resident_bytes();
-    let start = Instant::now();
-    let mut slow: Vec<TcpStream> = Vec::new();
-    let mut let_in = 0;
-    // Three rounds of more peers than there are places, from several addresses, each with a byte now and then.
-    for round in 0u8..3 {
-        for number in 0..200u16 {
-            let from: SocketAddr = format!("127.0.0.{}:0", 2 + number % 5).parse().unwrap();
-            slow.push(support::connect_from(from, door.address()));
-        }
-        for stream in &mut slow {
-            // Those that had to go say so.
-            let _ = stream.write_all(&[[22, 3, 1][usize::from(round)]]);
-        }
-        // Honest peers, from an address of their own and from the same ones, get in between.
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while dial_as(door.address(), &node).is_err() {
-            assert!(Instant::now() < deadline, "an honest peer was kept out");
-        }
-        let_in += 1;
-        assert!(door.newcomers() <= 2 * limits.newcomers, "{} newcomers", door.newcomers());
-    }
-    assert_eq!(let_in, 3);
-    let counts = door.counts();
-    assert!(counts.crowded > 400, "{counts:?}");
-    assert_eq!(counts.arrived, 4);
-    // A flood is not a flood of the log.
-    let told = lobby.refusals().len() as u64;
-    assert!(told <= 10 * (start.elapsed().as_secs() + 2), "{told} refusals told");
-    let grown = resident_bytes().saturating_sub(before);
-    assert!(grown < 16 << 20, "{grown} bytes for peers that nobody knows");
-}
-
-/// A dialler that does not try again.
-const ONCE: Timeouts = Timeouts { connect: DAY, greeting: DAY, attempts: 1 };
-
-#[test]
-fn silent_connections_keep_nobody_out_at_the_first_attempt() {
-    let home = Home::new();
-    let limits = Limits { waiting: 60, waiting_per_address: 40, ..Limits::default() };
-    let (door, lobby) = home.door(limits);
-    let security = DialSecurity::Tls(ClientTls::new(&home.credentials(Role::Node)).unwrap());
-    // Of the address of the honest one, which is its own too, and of others: more than may wait.
-    let mut silent: Vec<TcpStream> = (0..50).map(|_| TcpStream::connect(door.address()).unwrap()).collect();
-    for number in 0..50u8 {
-        let from: SocketAddr = format!("127.0.0.{}:0", 2 + number % 5).parse().unwrap();
-        silent.push(support::connect_from(from, door.address()));
-    }
-    for _ in 0..5 {
-        dial(door.address(), &security, &hello(Purpose::Control), ONCE).unwrap();
-        silent.extend((0..50).map(|_| TcpStream::connect(door.address()).unwrap()));
-    }
-    lobby.wait_until(|| door.counts().crowded >= 250);
-    assert_eq!(door.newcomers(), 0, "who says nothing has no thread");
-}
-
-#[test]
-fn connections_that_begin_a_greeting_and_stop_make_way_at_once() {
-    let home = Home::new();
-    let (door, _lobby) = home.door(Limits { newcomers: 20, newcomers_per_address: 16, ..Limits::default() });
-    let security = DialSecurity::Tls(ClientTls::new(&home.credentials(Role::Node)).unwrap());
-    for (round, from) in ["127.0.0.9:0", "127.0.0.1:0"].into_iter().enumerate() {
-        let from: SocketAddr = from.parse().unwrap();
-        let _stopped: Vec<TcpStream> = (0..60)
-            .map(|_| {
-                let mut stream = support::connect_from(from, door.address());
-                // It may have been sent away already.
-                let _ = stream.write_all(&[22, 3, 1]);
-                stream
-            })
-            .collect();
-        dial(door.address(), &security, &hello(Purpose::Control), ONCE).unwrap();
-        assert_eq!(door.counts().arrived, round as u64 + 1);
-    }
-}
-
-#[test]
-fn a_dialler_that_is_turned_away_without_a_word_tries_again() {
-    let home = Home::new();
-    let (door, _lobby) = home.door(Limits::default());
-    let crowded = TcpListener::bind(LOOPBACK).unwrap();
-    let address = crowded.local_addr().unwrap();
-    let inside = door.address();
-    let turning_away = std::thread::spawn(move || {
-        for _ in 0..2 {
-            drop(crowded.accept().unwrap());
-        }
-        let (from, to) = (crowded.accept().unwrap().0, TcpStream::connect(inside).unwrap());
-        let back = (to.try_clone().unwrap(), from.try_clone().unwrap());
-        let copying = std::thread::spawn(move || std::io::copy(&mut &back.0, &mut &back.1));
-        let _ = std::io::copy(&mut &from, &mut &to);
-        let _ = to.shutdown(std::net::Shutdown::Both);
-        let _ = copying.join().unwrap();
-    });
-    let credentials = enrol(address, &home.token(Role::Node, DAY, Some(1)), Role::Node, Timeouts::default()).unwrap();
-    turning_away.join().unwrap();
-    dial_as(door.address(), &credentials).unwrap();
-}
-
-#[test]
-fn a_door_without_a_lock_is_for_loopback_alone() {
-    let (greeter, _lobby) = Lobby::new();
-    for address in ["0.0.0.0:0", "[::]:0", "198.18.0.1:0"] {
-        let opened = Door::open(
-            address.parse().unwrap(),
-            CLUSTER,
-            Security::Loopback(support::user_key()),
-            Limits::default(),
-            greeter.clone(),
-        );
-        let error = opened.err().unwrap();
-        assert!(matches!(error, DoorError::NotLoopback { .. }));
-        assert!(error.to_string().contains("bind to 127.0.0.1, or open it with TLS"), "{error}");
-    }
-    let far = "198.18.0.1:1".parse().unwrap();
-    let error = dial(far, &support::same_user(), &hello(Purpose::Control), Timeouts::default()).err().unwrap();
-    assert!(matches!(error, DialError::NotLoopback { .. }), "{error}");
-}
-
-#[test]
-fn a_door_without_a_lock_says_that_to_who_speaks_tls() {
-    let (door, lobby) = support::plain_door(Limits::default());
-    let home = Home::new();
-    assert!(dial_as(door.address(), &home.credentials(Role::Node)).is_err());
-    lobby.wait_for_refusals(1);
-    assert!(lobby.refusals()[0].reason.contains("speaks TLS and this door does not"));
-    let purpose = Purpose::Enrol { token: "x".into(), role: Role::Node, public_key: [1; 32] };
-    let text = reason(dial(door.address(), &support::same_user(), &hello(purpose), Timeouts::default()));
-    assert!(text.contains("gives no certificates"), "{text}");
-}
-
-/// Only root can be somebody else.
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-#[test]
-fn another_user_of_this_machine_does_not_come_in_even_when_it_closes_at_once() {
-    if !is_root() {
-        assert_ne!(std::env::var("BIREME_SKIPS").as_deref(), Ok("fail"), "not tested: only root can be somebody else");
-        return;
-    }
-    let (door, lobby) = support::plain_door(Limits::default());
-    let body = hello(Purpose::Heart).encode().unwrap();
-    let frame = [&Header::of(Hello::KIND, &[&body]).encode()[..], &body].concat();
-    let challenge = [&Header::of(FrameKind::CHALLENGE, &[&[7; 32]]).encode()[..], &[7; 32]].concat();
-    let guess = [&Header::of(FrameKind::PROOF, &[&[9; 32]]).encode()[..], &[9; 32]].concat();
-    // A hello without a proof, and one with a proof that it cannot know.
-    for words in [frame.clone(), [challenge, guess, frame].concat()] {
-        support::say_as_another_user_and_leave(door.address(), &words, 20);
-    }
-    lobby.wait_until(|| door.counts().refused == 40);
-    assert_eq!(door.counts().arrived, 0);
-    // The user itself still comes in.
-    dial(door.address(), &support::same_user(), &hello(Purpose::Heart), Timeouts::default()).unwrap();
-    assert_eq!(door.counts().arrived, 1);
-}
-
-#[test]
-fn a_peer_with_the_key_of_another_user_is_refused_by_both_sides() {
-    let (door, lobby) = support::plain_door(Limits::default());
-    let home = Home::new();
-    let other = DialSecurity::Loopback(LoopbackKey::open(home.folder()).unwrap());
-    let error = dial(door.address(), &other, &hello(Purpose::Heart), Timeouts::default()).err().unwrap();
-    assert!(matches!(error, DialError::OtherUser { .. }), "{error:?}");
-    let text = error.to_string();
-    assert!(text.contains("does not know the secret of user") && text.contains("give others a token"), "{text}");
-    lobby.wait_until(|| door.counts().refused == 1);
-    assert_eq!(door.counts().arrived, 0);
-}
-
-#[test]
-fn a_program_that_squats_the_port_learns_nothing_and_is_told_nothing() {
-    let listener = TcpListener::bind(LOOPBACK).unwrap();
-    let address = listener.local_addr().unwrap();
-    let squatter = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut challenge = [0; HEADER_BYTES + 32];
-        stream.read_exact(&mut challenge).unwrap();
-        stream.write_all(&[&Header::of(FrameKind::PROOF, &[&[5; 64]]).encode()[..], &[5; 64]].concat()).unwrap();
-        let mut rest = Vec::new();
-        let _ = stream.read_to_end(&mut rest);
-        rest
-    });
-    let error = dial(address, &support::same_user(), &hello(Purpose::Heart), Timeouts::default()).err().unwrap();
-    assert!(matches!(error, DialError::OtherUser { .. }), "{error:?}");
-    assert_eq!(squatter.join().unwrap(), b"", "it was told more than a challenge");
-}
-
-#[test]
-fn a_program_between_two_sides_that_know_the_key_is_refused_by_both() {
-    let (door, lobby) = support::plain_door(Limits::default());
-    let relay = TcpListener::bind(LOOPBACK).unwrap();
-    let (address, to) = (relay.local_addr().unwrap(), door.address());
-    let relaying = std::thread::spawn(move || {
-        let (near, _) = relay.accept().unwrap();
-        let far = TcpStream::connect(to).unwrap();
-        let (mut from, mut into) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-        let there = std::thread::spawn(move || {
-            let _ = std::io::copy(&mut from, &mut into);
-            let _ = into.shutdown(std::net::Shutdown::Write);
-        });
-        let (mut from, mut into) = (far, near);
-        let _ = std::io::copy(&mut from, &mut into);
-        let _ = into.shutdown(std::net::Shutdown::Both);
-        there.join().unwrap();
-    });
-    let error = dial(address, &support::same_user(), &hello(Purpose::Heart), Timeouts::default()).err().unwrap();
-    assert!(matches!(error, DialError::OtherUser { .. }), "{error:?}");
-    relaying.join().unwrap();
-    lobby.wait_until(|| door.counts().refused == 1);
-    assert_eq!(door.counts().arrived, 0);
 }
 
 #[test]

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use super::*;
 use crate::failure::DeathCause;
 use crate::id::{ActorId, FunctionKey};
+use crate::shared::Shared;
 use crate::spec::{ActorOptions, TaskKind, TaskOptions, TaskSpec};
 use crate::value::Value;
 

@@ -20,6 +20,7 @@ use super::*;
 use crate::failure::{DeathCause, Failure};
 use crate::id::FunctionKey;
 use crate::message::Adoption;
+use crate::record::Record;
 use crate::resources::{Amount, Resources};
 use crate::spec::{ActorOptions, TaskKind, TaskOptions};
 

@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::controller::groups::{Ends, Placement};
+use crate::controller::{FromController, ToController};
 use crate::failure::Failure;
-use crate::id::{GroupId, NodeId};
+use crate::id::{GroupId, JobId, NodeId};
+use crate::message::Between;
 use crate::spec::{GroupStrategy, Shape, Strategy};
 
 const N2: NodeId = NodeId(2);

@@ -9,6 +9,7 @@ use crate::message::Between;
 use crate::node::passing::OVERDUE_US;
 use crate::schedule::{Load, Row};
 use crate::spec::{Shape, Strategy};
+use crate::value::Location;
 
 const HERE: NodeId = NodeId(1);
 const DRIVER_HERE: ProcessId = ProcessId::first_driver(HERE);

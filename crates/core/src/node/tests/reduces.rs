@@ -5,6 +5,7 @@ use crate::flow::{Op, Origin, StageSpec};
 use crate::id::JobId;
 use crate::message::{Between, ReduceInput};
 use crate::reduce::Options;
+use crate::value::Location;
 
 const HERE: NodeId = NodeId(1);
 const OURS: ProcessId = ProcessId::first_driver(HERE);

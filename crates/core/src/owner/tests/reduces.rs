@@ -1,9 +1,10 @@
 //! Reduces that this process asks for.
 
 use super::*;
+use crate::flow::Op;
 use crate::id::NodeId;
 use crate::message::ReduceInput;
-use crate::reduce::Order;
+use crate::reduce::{Options, Order};
 use crate::value::Body;
 
 const HERE: NodeId = NodeId(1);
