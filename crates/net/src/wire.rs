@@ -17,6 +17,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
 mod delay;
 #[cfg(test)]
 mod tests;
@@ -47,10 +49,15 @@ pub trait Wire: Send {
     fn has_buffered(&self) -> bool;
 
     /// Whether reads and writes return `WouldBlock` instead of waiting.
-    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()>;
+    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        Ok(rustix::io::ioctl_fionbio(self.raw_fd(), nonblocking)?)
+    }
 
     /// How long one blocking system call may wait before it is `WouldBlock`; `None` is for ever.
-    fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()>;
+    fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
+        set_socket_timeout(self.raw_fd(), Timeout::Recv, read)?;
+        Ok(set_socket_timeout(self.raw_fd(), Timeout::Send, write)?)
+    }
 
     /// Says goodbye, as far as the peer takes it at once: nothing is written after it, and nothing that comes after it counts. A wire
     /// that is dropped does this by itself.
@@ -280,15 +287,6 @@ impl Wire for PlainWire {
 
     fn has_buffered(&self) -> bool {
         !self.early.is_empty()
-    }
-
-    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.socket.stream.set_nonblocking(nonblocking)
-    }
-
-    fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
-        self.socket.stream.set_read_timeout(read)?;
-        self.socket.stream.set_write_timeout(write)
     }
 
     fn finish(&mut self) {

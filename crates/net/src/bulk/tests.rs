@@ -183,12 +183,6 @@ impl Wire for Faulty {
     fn has_buffered(&self) -> bool {
         self.wire.has_buffered()
     }
-    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.wire.set_nonblocking(nonblocking)
-    }
-    fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
-        self.wire.set_timeouts(read, write)
-    }
     fn finish(&mut self) {
         self.wire.finish();
     }

@@ -271,15 +271,6 @@ impl Wire for AuthenticatedWire {
         self.readable > 0 || !self.received.is_empty() || self.is_forged
     }
 
-    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.socket.stream().set_nonblocking(nonblocking)
-    }
-
-    fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
-        self.socket.stream().set_read_timeout(read)?;
-        self.socket.stream().set_write_timeout(write)
-    }
-
     fn finish(&mut self) {
         self.say_goodbye();
         // The peer may have gone already, which is what was wanted.

@@ -52,14 +52,6 @@ impl Wire for Cutting {
         self.inner.has_buffered()
     }
 
-    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.inner.set_nonblocking(nonblocking)
-    }
-
-    fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
-        self.inner.set_timeouts(read, write)
-    }
-
     fn finish(&mut self) {
         self.inner.finish();
     }
