@@ -84,6 +84,11 @@ impl Busy {
         if runs.incarnation == process.incarnation { runs } else { Runs::default() }
     }
 
+    /// Whether a run has begun in a process and not ended.
+    pub(super) fn runs_something(&self, process: ProcessId) -> bool {
+        self.of(process).open > 0
+    }
+
     /// How many runs have begun in a process.
     pub(super) fn begun(&self, process: ProcessId) -> u64 {
         self.of(process).begun

@@ -16,7 +16,6 @@ use super::queue::{Ask, Waiting};
 use super::stock::Stock;
 use super::{Effect, Node, send};
 use crate::id::{LeaseId, ProcessId};
-use crate::ledger::tables::TaskState;
 use crate::message::FromNode;
 use crate::resources::Amount;
 use crate::time::Tick;
@@ -123,10 +122,7 @@ impl Node {
     /// Whether an actor runs something and does not wait in it.
     fn calls_run(&self) -> bool {
         let hosts = |w: &Worker| matches!(w.state, WorkerState::Hosting(_)) && !w.actor_blocked;
-        self.ledger.running(None).into_iter().any(|task| match self.ledger.task(task).map(|entry| &entry.state) {
-            Some(TaskState::Running { worker, .. }) => self.pool.workers.get(worker).is_some_and(hosts),
-            _ => false,
-        })
+        self.pool.workers.iter().any(|(process, worker)| hosts(worker) && self.busy.runs_something(*process))
     }
 
     /// An actor has ended a call: another one may have waited for that (see [`Node::is_stalled`]).
