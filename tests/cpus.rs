@@ -6,6 +6,10 @@ mod support;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 
 use bireme::ObjectRef;
 use support::{Gate, Scratch, pass, start, two_cpus};
@@ -181,4 +185,76 @@ fn a_call_that_waits_for_its_argument_holds_up_no_other_task_of_its_process() {
     for parent in &parents {
         assert_eq!(parent.get_timeout(support::PATIENCE).unwrap(), 2);
     }
+}
+
+#[bireme::remote]
+fn double(x: u32) -> u32 {
+    2 * x
+}
+
+/// Waits on threads of its own, as a thread pool does.
+#[bireme::remote]
+fn double_on_threads(x: u32) -> u32 {
+    let threads: Vec<_> = (0..3).map(|n| std::thread::spawn(move || double::remote(x + n).get().unwrap())).collect();
+    threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+}
+
+fn block_on<F: IntoFuture>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future.into_future());
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// The same with a future, which a thread that the runtime does not know drives.
+#[bireme::remote]
+fn double_in_a_future(x: u32) -> u32 {
+    block_on(double::remote(x)).unwrap()
+}
+
+#[test]
+fn a_task_that_waits_through_its_threads_or_a_future_lends_its_cpu() {
+    let _turn = start(two_cpus());
+    // As many at a time as there are CPUs: unless one of them lends its own, nothing they wait for can run.
+    let threads: Vec<_> = (0..4).map(|n| double_on_threads::remote(10 * n)).collect();
+    assert_eq!(bireme::get_all(&threads).unwrap(), [6, 66, 126, 186]);
+    let futures: Vec<_> = (0..4).map(double_in_a_future::remote).collect();
+    assert_eq!(bireme::get_all(&futures).unwrap(), [0, 2, 4, 6]);
+}
+
+/// Computes while a thread of its own waits, and says whether it was alone.
+#[bireme::remote]
+fn compute_beside_a_waiting_thread(place: PathBuf, never: Vec<ObjectRef<u8>>) -> bool {
+    let waiting = std::thread::spawn(move || never[0].get());
+    let alone = alone(&place, || {
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < std::time::Duration::from_millis(300) {
+            std::hint::black_box(0);
+        }
+    });
+    drop(waiting);
+    alone
+}
+
+#[test]
+fn a_task_that_computes_keeps_its_cpu_while_its_threads_wait() {
+    let _turn = start(two_cpus().cpus(1.0).spin(false));
+    let scratch = Scratch::new("computing");
+    let gate = Gate::closed(&scratch, "gate");
+    let opened = pass_gate::options().cpus(0.0).remote(gate.path.clone());
+    let task = || compute_beside_a_waiting_thread::remote(scratch.path("place"), vec![opened.clone()]);
+    let tasks: Vec<_> = (0..4).map(|_| task()).collect();
+    assert_eq!(bireme::get_all(&tasks).unwrap(), [true; 4], "two tasks ran at once on one CPU");
+    gate.open();
+    assert_eq!(opened.get().unwrap(), 7);
 }

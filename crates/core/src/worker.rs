@@ -18,6 +18,7 @@
 
 mod calls;
 mod delivered;
+mod idle;
 mod seat;
 mod streams;
 #[cfg(test)]
@@ -40,7 +41,9 @@ use crate::value::{RefSpec, Value};
 use calls::Calls;
 pub use delivered::CALLING_TASKS_MAX;
 use delivered::Delivered;
-use seat::{Queued, Running, Seat};
+pub use idle::LOOK_EVERY_US;
+use idle::Looks;
+use seat::{Lends, Queued, Running, Seat};
 pub use streams::Pace;
 use streams::Yielding;
 
@@ -84,6 +87,15 @@ pub enum Event {
     Unblocked {
         /// Under which lease.
         lease: LeaseId,
+    },
+    /// A look at the whole process while something runs in it; [`LOOK_EVERY_US`] apart or more.
+    Looked {
+        /// Whether code that belongs to no task, such as a thread that a task has started, waits for an object.
+        waits: bool,
+        /// Whether a thread has a core now, or wants one.
+        runs: bool,
+        /// The processor time that the process has used since it began.
+        processor_us: u64,
     },
 }
 
@@ -200,6 +212,7 @@ pub struct Worker {
     spent: bool,
     /// Streaming tasks that run.
     yielding: BTreeMap<TaskId, Yielding>,
+    looks: Looks,
 }
 
 impl Worker {
@@ -210,14 +223,14 @@ impl Worker {
             Event::FromPeer { peer, message } => self.hear_peer(peer, message, now, effects),
             Event::Finished { lease, task, values } => self.finished(lease, task, values, now, effects),
             Event::Yielded { task, value } => self.yielded(task, value, effects),
-            Event::Blocked { lease } => self.block(lease, effects),
+            Event::Blocked { lease } => self.lend_cpu(lease, Lends::Waits, effects),
             Event::Unblocked { lease } => {
-                if let Some(seat) = self.seats.get_mut(&lease)
-                    && seat.blocked
-                {
-                    seat.blocked = false;
-                    effects.push(Effect::Node(ToNode::Unblocked { lease }));
+                if let Some(seat) = self.seats.get_mut(&lease) {
+                    seat.take_cpu_back(lease, effects);
                 }
+            }
+            Event::Looked { waits, runs, processor_us } => {
+                self.looked(waits.then_some((runs, processor_us)), now, effects);
             }
         }
     }
@@ -310,7 +323,7 @@ impl Worker {
 
     fn run(&mut self, lease: LeaseId, queued: Queued, now: Tick, effects: &mut Vec<Effect>) {
         let seat = self.seats.get(&lease);
-        let blocked = seat.is_some_and(|seat| seat.blocked && lease != ACTOR_SEAT);
+        let blocked = seat.is_some_and(|seat| seat.lends() && lease != ACTOR_SEAT);
         let spent = self.spent && lease != ACTOR_SEAT;
         if seat.is_none() || blocked || spent {
             if spent {
@@ -389,7 +402,7 @@ impl Worker {
             effects.push(Effect::Send { to: seat.owner, message: Peer::Closing { lease } });
             let returned: Vec<Queued> = seat.queue.drain(..).collect();
             if !returned.is_empty() {
-                give_back(seat.owner, lease, returned, seat.blocked, effects);
+                give_back(seat.owner, lease, returned, seat.lends(), effects);
             }
         }
     }
@@ -397,9 +410,7 @@ impl Worker {
     fn finished(&mut self, lease: LeaseId, task: TaskId, mut values: Vec<Value>, now: Tick, effects: &mut Vec<Effect>) {
         let Some(seat) = self.seats.get_mut(&lease) else { return };
         let Some(running) = seat.running.remove(&task) else { return };
-        if std::mem::take(&mut seat.blocked) {
-            effects.push(Effect::Node(ToNode::Unblocked { lease }));
-        }
+        seat.take_cpu_back(lease, effects);
         if let Some(yielding) = self.yielding.remove(&task) {
             values = yielding.end(task, values, self.departed.contains(running.from));
         }
@@ -440,16 +451,20 @@ impl Worker {
         let Some(seat) = self.seats.get_mut(&lease) else { return };
         let keep = (keep as usize).saturating_sub(seat.running.len()).min(seat.queue.len());
         let returned: Vec<Queued> = seat.queue.drain(keep..).collect();
-        give_back(peer, lease, returned, seat.blocked, effects);
+        give_back(peer, lease, returned, seat.lends(), effects);
     }
 
-    fn block(&mut self, lease: LeaseId, effects: &mut Vec<Effect>) {
+    fn lend_cpu(&mut self, lease: LeaseId, why: Lends, effects: &mut Vec<Effect>) {
         let Some(seat) = self.seats.get_mut(&lease) else { return };
         // Where several may run, the one that waits does not speak for the others: the CPU stays.
-        if seat.blocked || seat.running_max > 1 {
+        if seat.running_max > 1 {
             return;
         }
-        seat.blocked = true;
+        let lent = seat.lends();
+        seat.lending = why;
+        if lent {
+            return;
+        }
         if lease != ACTOR_SEAT {
             let returned: Vec<Queued> = seat.queue.drain(..).collect();
             let owner = seat.owner;

@@ -95,6 +95,8 @@ pub struct Process {
     lost: OnceLock<String>,
     /// Threads that may be asleep on the doorbell: those that wait, and the pump.
     busy: AtomicUsize,
+    /// Threads that belong to no task and sleep until an object is there.
+    waits_of_no_task: AtomicUsize,
     /// What workers print, in a driver.
     outputs: OnceLock<Arc<Outputs>>,
     /// The placement group of the actor that lives here.
@@ -244,6 +246,7 @@ impl Process {
             over: AtomicBool::new(false),
             lost: OnceLock::new(),
             busy: AtomicUsize::new(0),
+            waits_of_no_task: AtomicUsize::new(0),
             outputs: OnceLock::new(),
             actor_place: OnceLock::new(),
             memberships: Memberships::default(),

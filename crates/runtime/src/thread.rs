@@ -35,3 +35,15 @@ pub fn nap_exactly() {
     // Without it naps are longer, nothing worse.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
 }
+
+/// Whether another thread of this process has a core now, or wants one.
+pub(crate) fn others_run() -> bool {
+    let me = rustix::thread::gettid().as_raw_pid().to_string();
+    // The state stands behind the name, which may contain anything.
+    let state = |stat: &str| stat.rsplit_once(')').and_then(|(_, fields)| fields.trim_start().chars().next());
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return false };
+    threads
+        .flatten()
+        .filter(|thread| thread.file_name().to_str() != Some(&me))
+        .any(|thread| std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| state(&stat) == Some('R')))
+}

@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::id::{ProcessId, TaskId};
+use super::Effect;
+use crate::id::{LeaseId, ProcessId, TaskId};
 use crate::map::IdMap;
+use crate::message::ToNode;
 use crate::spec::TaskSpec;
 use crate::time::Tick;
 use crate::value::{RefSpec, Value};
@@ -49,6 +51,11 @@ impl RunningSet {
         self.first.as_ref().is_some_and(|running| running.spec.id == *task) || self.others.contains(task)
     }
 
+    /// When the first of it began.
+    pub(super) fn since(&self) -> Option<Tick> {
+        self.first.as_ref().map(|running| running.since)
+    }
+
     pub(super) fn insert(&mut self, running: Running) {
         if self.first.is_none() {
             self.first = Some(running);
@@ -62,6 +69,17 @@ impl RunningSet {
     }
 }
 
+/// Whether a seat lends its CPU, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lends {
+    /// It keeps it.
+    Nothing,
+    /// The thread of its task waits.
+    Waits,
+    /// Its process is idle, and something in it waits: see [`super::idle`].
+    Idle,
+}
+
 #[derive(Debug)]
 pub(super) struct Seat {
     pub(super) owner: ProcessId,
@@ -71,7 +89,7 @@ pub(super) struct Seat {
     pub(super) running: RunningSet,
     /// So many may run at once (WRK-1): one, until the constructor of a concurrent actor has ended.
     pub(super) running_max: usize,
-    pub(super) blocked: bool,
+    pub(super) lending: Lends,
     /// The lease is over: the seat goes when its task has ended.
     pub(super) closed: bool,
     /// Results of the last tasks, for those that were sent ahead of their dependencies.
@@ -86,9 +104,21 @@ impl Seat {
             queue: VecDeque::new(),
             running: RunningSet::default(),
             running_max: 1,
-            blocked: false,
+            lending: Lends::Nothing,
             closed: false,
             recent: VecDeque::new(),
+        }
+    }
+
+    /// Whether its CPU is lent.
+    pub(super) fn lends(&self) -> bool {
+        self.lending != Lends::Nothing
+    }
+
+    /// Its task runs on, or has ended: the CPU is wanted back when it was lent.
+    pub(super) fn take_cpu_back(&mut self, lease: LeaseId, effects: &mut Vec<Effect>) {
+        if std::mem::replace(&mut self.lending, Lends::Nothing) != Lends::Nothing {
+            effects.push(Effect::Node(ToNode::Unblocked { lease }));
         }
     }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod concurrency;
+mod idle;
 mod streams;
 
 use super::seat::RECENT_RESULTS_MAX;
@@ -21,6 +22,7 @@ struct Bench {
     worker: Worker,
     now: Tick,
     made: u64,
+    processor_us: u64,
     /// How many calls each caller has sent.
     called: BTreeMap<ProcessId, u64>,
 }
@@ -28,7 +30,8 @@ struct Bench {
 impl Bench {
     /// A worker with a seat for `OWNER`.
     fn leased() -> Self {
-        let mut bench = Self { worker: Worker::default(), now: Tick(50), made: 0, called: BTreeMap::new() };
+        let mut bench =
+            Self { worker: Worker::default(), now: Tick(50), made: 0, processor_us: 0, called: BTreeMap::new() };
         assert_eq!(bench.node(FromNode::LeaseOpened { lease: LEASE, owner: OWNER, gpus: vec![] }), []);
         bench
     }
@@ -50,7 +53,8 @@ impl Bench {
 
     /// A worker in which the constructor of an actor runs.
     fn constructing(concurrency_max: u32) -> (Self, Arc<TaskSpec>) {
-        let mut bench = Self { worker: Worker::default(), now: Tick(50), made: 0, called: BTreeMap::new() };
+        let mut bench =
+            Self { worker: Worker::default(), now: Tick(50), made: 0, processor_us: 0, called: BTreeMap::new() };
         let spec = bench.spec(TaskKind::Create(ActorOptions { concurrency_max, ..ActorOptions::default() }));
         let (resolved, gpus) = (vec![], vec![]);
         let construct =

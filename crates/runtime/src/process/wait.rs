@@ -28,6 +28,9 @@ const CALLER_NAP: Duration = Duration::from_micros(30);
 /// The pump looks at least so often, for the owner's deadlines.
 const PUMP_SLEEP_MAX: Duration = Duration::from_millis(500);
 
+/// While a task runs here, the pump looks at least so often whether it waits through threads of its own.
+const LOOK_EVERY: Duration = Duration::from_micros(worker::LOOK_EVERY_US);
+
 /// How a wait ended.
 pub(crate) enum Waited<R> {
     /// With what was waited for.
@@ -97,8 +100,12 @@ impl Process {
         let begun = Instant::now();
         let watch = Watch::begin(interest);
         let _busy = Busy::begin(self);
-        let seat = current_seat().filter(|_| interest.lends_cpu());
-        let mut wait = Wait { process: self, deadline, watch, seat, leading: false, blocked: false, streaming: false };
+        let lends = match current_seat() {
+            _ if !interest.lends_cpu() => None,
+            Some(lease) => Some(Lender::Task(lease)),
+            None => Some(Lender::Process),
+        };
+        let mut wait = Wait { process: self, deadline, watch, lends, leading: false, blocked: false, streaming: false };
         let waited = outside(|| wait.run(interest, &mut check));
         SPIN.with_borrow_mut(|spin| {
             if let Some(spin) = spin {
@@ -106,6 +113,16 @@ impl Process {
             }
         });
         waited
+    }
+
+    /// Tells the worker whether code of no task waits, and how much the process computes.
+    fn look_at_waits(&self, inner: &mut Inner) {
+        let awaited = || inner.waiters.values().flatten().any(|waiter| matches!(waiter, Waiter::Task(_)));
+        let waits = self.waits_of_no_task.load(Ordering::Acquire) > 0 || awaited();
+        let (runs, processor_us) =
+            if waits { (crate::thread::others_run(), clock::processor_us()) } else { (false, 0) };
+        self.step_worker(inner, worker::Event::Looked { waits, runs, processor_us });
+        self.flush(inner);
     }
 
     /// Runs something that sleeps: a sleeping thread needs no core.
@@ -144,12 +161,21 @@ impl Drop for Busy<'_> {
     }
 }
 
+/// Whose CPU may be lent during a wait.
+#[derive(Clone, Copy)]
+enum Lender {
+    /// The task of this thread.
+    Task(LeaseId),
+    /// The thread belongs to no task, but may have been started by one: see [`bireme_core::worker::Event::Looked`].
+    Process,
+}
+
 struct Wait<'a> {
     process: &'a Process,
     deadline: Option<Instant>,
     watch: Watch,
-    /// The lease whose CPU is lent while this waits.
-    seat: Option<LeaseId>,
+    /// Whose CPU may be lent while this waits.
+    lends: Option<Lender>,
     leading: bool,
     blocked: bool,
     streaming: bool,
@@ -216,7 +242,7 @@ impl Wait<'_> {
     /// Sleeps as the leader. False when it ended without anything to read: the time is up, or a signal came.
     fn sleep(&mut self) -> bool {
         let process = self.process;
-        if self.seat.is_some() && !self.blocked {
+        if self.lends.is_some() && !self.blocked {
             let mut inner = process.lock();
             self.tell_blocked(&mut inner);
         }
@@ -253,21 +279,28 @@ impl Wait<'_> {
 
     /// A task that really waits gives its CPU back, once per wait.
     fn tell_blocked(&mut self, inner: &mut Inner) {
-        if let Some(lease) = self.seat
-            && !self.blocked
-        {
-            self.blocked = true;
-            self.process.step_worker(inner, worker::Event::Blocked { lease });
-            self.process.flush(inner);
+        if self.blocked {
+            return;
         }
+        match self.lends {
+            Some(Lender::Task(lease)) => {
+                self.process.step_worker(inner, worker::Event::Blocked { lease });
+                self.process.flush(inner);
+            }
+            Some(Lender::Process) => drop(self.process.waits_of_no_task.fetch_add(1, Ordering::AcqRel)),
+            None => return,
+        }
+        self.blocked = true;
     }
 
     fn leave(&mut self, inner: &mut Inner) {
-        if self.blocked
-            && let Some(lease) = self.seat
-        {
-            self.process.step_worker(inner, worker::Event::Unblocked { lease });
-            self.process.flush(inner);
+        match self.lends.filter(|_| self.blocked) {
+            Some(Lender::Task(lease)) => {
+                self.process.step_worker(inner, worker::Event::Unblocked { lease });
+                self.process.flush(inner);
+            }
+            Some(Lender::Process) => drop(self.process.waits_of_no_task.fetch_sub(1, Ordering::AcqRel)),
+            None => {}
         }
         self.leave_lead(inner);
     }
@@ -312,6 +345,7 @@ fn pump(process: &Process) {
     let _busy = Busy::begin(process);
     crate::thread::nap_exactly();
     let (mut seen, mut strays, mut quiet) = (0, 0, 0);
+    let mut looked = clock::now();
     loop {
         let mut inner = process.lock();
         if process.is_over() {
@@ -331,6 +365,10 @@ fn pump(process: &Process) {
             process.step_owner(&mut inner, owner::Event::Ticked);
             process.flush(&mut inner);
         }
+        if inner.is_busy() && now.since_us(looked) >= worker::LOOK_EVERY_US {
+            looked = now;
+            process.look_at_waits(&mut inner);
+        }
         // What a caller reads itself is none of the pump's business: it must not take a core from a caller that spins.
         let streaming = inner.strays - strays >= STREAM_MESSAGES;
         quiet = if streaming { 0 } else { quiet + 1 };
@@ -340,7 +378,8 @@ fn pump(process: &Process) {
             TICK
         } else {
             let left = inner.owner.deadline().map(|due| Duration::from_micros(due.since_us(now)));
-            left.map_or(PUMP_SLEEP_MAX, |left| left.min(PUMP_SLEEP_MAX))
+            let most = if inner.is_busy() { LOOK_EVERY } else { PUMP_SLEEP_MAX };
+            left.map_or(most, |left| left.min(most))
         };
         drop(inner);
         if streaming {
