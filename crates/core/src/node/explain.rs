@@ -181,7 +181,7 @@ impl Node {
         text.push_str(&lines.collect::<Vec<_>>().join("; "));
     }
 
-    /// That an actor waits for CPUs which are free only because blocked tasks lend them.
+    /// That an actor or a placement group waits for CPUs which are free only because blocked tasks lend them.
     pub(super) fn explain_lent(&self, waiting: &Waiting, stock: Stock) -> Option<String> {
         let free = self.groups.bundle(stock).map_or(&self.free, |bundle| &bundle.free);
         let lent = self.lent_cpus(stock);
@@ -189,7 +189,8 @@ impl Node {
             return None;
         }
         let free = free.cpus;
-        Some(format!("{free} CPUs are free, but blocked tasks want {lent} back, and an actor would keep them for life"))
+        let who = if matches!(waiting.ask, Ask::Group { .. }) { "a placement group" } else { "an actor" };
+        Some(format!("{free} CPUs are free, but blocked tasks want {lent} back, and {who} would keep them for life"))
     }
 
     /// Who holds some of what was asked for, by process.

@@ -4,9 +4,9 @@
 //! once, even when there are none: the difference is the debt (RES-1). A debt is collected: leases are asked for until
 //! they cover it, so that it lasts no longer than a task that runs now.
 //!
-//! An actor holds its CPUs for life, so it gets none that are only lent: the debt would last as long as the actor. One
-//! exception keeps programs from hanging: where nothing runs and no task could, the blocked tasks may be waiting for
-//! that very actor, which then gets its CPUs.
+//! An actor or a placement group holds its CPUs for life, so it gets none that are only lent: the debt would last as long.
+//! One exception keeps programs from hanging: where nothing runs and no task could, the blocked tasks may be waiting for
+//! that very actor or group, which then gets its CPUs.
 
 use std::cmp::Reverse;
 
@@ -17,7 +17,7 @@ use super::stock::Stock;
 use super::{Effect, Node, send};
 use crate::id::{LeaseId, ProcessId};
 use crate::message::FromNode;
-use crate::resources::Amount;
+use crate::resources::{Amount, Resources};
 use crate::time::Tick;
 
 impl Node {
@@ -109,7 +109,15 @@ impl Node {
         Amount(tasks + actors.map(|worker| worker.held.cpus.0).sum::<u64>())
     }
 
-    /// Whether nothing runs here and no task could: those that are blocked may wait for an actor that has no CPU.
+    /// The machine's free resources without the CPUs that are only lent.
+    pub(super) fn free_to_keep(&self) -> Resources {
+        let mut free = self.free.clone();
+        free.cpus.0 = free.cpus.0.saturating_sub(self.lent_cpus(Stock::Machine).0);
+        free
+    }
+
+    /// Whether nothing runs here and no task could: those that are blocked may wait for an actor or a placement group that
+    /// has no CPU.
     pub(super) fn is_stalled(&self) -> bool {
         let starts = |w: &Worker| matches!(w.state, WorkerState::Starting(Reserved::Lease(_) | Reserved::Actor(_)));
         let could = |waiting: &Waiting| !waiting.ask.is_lasting() && self.may_start_here(waiting) && self.fits(waiting);
@@ -125,11 +133,11 @@ impl Node {
         self.pool.workers.iter().any(|(process, worker)| hosts(worker) && self.busy.runs_something(*process))
     }
 
-    /// An actor has ended a call: another one may have waited for that (see [`Node::is_stalled`]).
+    /// An actor has ended a call: another one, or a placement group, may have waited for that (see [`Node::is_stalled`]).
     pub(super) fn call_over(&mut self, process: ProcessId, now: Tick, effects: &mut Vec<Effect>) {
         let hosts = |worker: &Worker| matches!(worker.state, WorkerState::Hosting(_));
         let lends = || !self.leases.is_empty() || self.pool.workers.values().any(|worker| worker.actor_blocked);
-        if self.queue.has_actors()
+        if self.queue.has_lasting()
             && self.pool.workers.get(&process).is_some_and(hosts)
             && self.leases.values().all(|lease| lease.blocked)
             && lends()

@@ -49,7 +49,7 @@ impl Ask {
 
     /// Whether it keeps what it gets for longer than a task runs.
     pub(super) fn is_lasting(&self) -> bool {
-        matches!(self, Ask::Actor { .. })
+        matches!(self, Ask::Actor { .. } | Ask::Group { .. })
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -172,8 +172,9 @@ impl Queue {
         self.wishes.iter().filter(|((owner, _), _)| is_owner(*owner)).map(|(_, place)| *place).collect()
     }
 
-    pub(super) fn has_actors(&self) -> bool {
-        !self.actors.is_empty()
+    /// Whether somebody waits who keeps what it gets ([`Ask::is_lasting`]).
+    pub(super) fn has_lasting(&self) -> bool {
+        !self.actors.is_empty() || !self.groups.is_empty()
     }
 
     pub(super) fn actor(&self, actor: ActorId) -> Option<Place> {

@@ -60,7 +60,8 @@ impl Node {
     pub(super) fn stock_for(&self, waiting: &Waiting) -> Option<Stock> {
         let asked = &waiting.resources;
         if let Ask::Group { group, .. } = waiting.ask {
-            return self.has_room_for_group(group).then_some(Stock::Machine);
+            let fits = self.has_room_for_group(group) && self.may_take(waiting, Stock::Machine);
+            return fits.then_some(Stock::Machine);
         }
         if let Strategy::Group { group, bundle } = waiting.strategy {
             let stock = |(index, bundle): (u32, &Bundle)| Stock::Bundle { group, life: bundle.life, index };
@@ -71,13 +72,16 @@ impl Node {
         (fits && self.may_take(waiting, Stock::Machine)).then_some(Stock::Machine)
     }
 
-    /// Whether what is free of a stock is for this one: an actor does not get CPUs that blocked tasks lend, unless they may
-    /// be waiting for it.
+    /// Whether what is free of a stock is for this one.
     fn may_take(&self, waiting: &Waiting, stock: Stock) -> bool {
-        let cpus = waiting.resources.cpus.0;
+        !waiting.ask.is_lasting() || self.may_keep(waiting.resources.cpus, stock)
+    }
+
+    /// Whether an actor or a placement group may have so many of the free CPUs of a stock: not those that blocked tasks
+    /// lend, unless these may be waiting for it.
+    pub(super) fn may_keep(&self, cpus: Amount, stock: Stock) -> bool {
         let free = self.groups.bundle(stock).map_or(&self.free, |bundle| &bundle.free).cpus.0;
-        let lasts = waiting.ask.is_lasting() && cpus > 0;
-        !lasts || free >= cpus + self.lent_cpus(stock).0 || self.is_stalled()
+        cpus.0 == 0 || free >= cpus.0 + self.lent_cpus(stock).0 || self.is_stalled()
     }
 
     /// How many of these could be granted at once, up to `most`.

@@ -159,7 +159,7 @@ impl Node {
             Some(format!("bundle {index} of {group} is here already"))
         } else if !waits && self.is_kept_for_group(&asked) {
             Some("what it has free is kept for a placement group that waits longer".to_owned())
-        } else if fit(asked.iter().map(|(_, bundle)| bundle), self.free.clone(), self.gpus.clone()) {
+        } else if self.has_room_for_bundles(&asked) {
             self.reserve(group, attempt, false, &asked);
             None
         } else if waits {
@@ -172,10 +172,21 @@ impl Node {
                 self.reclaim_idle(bundle, effects);
             }
             let wanted: Vec<String> = asked.iter().take(4).map(|(_, bundle)| bundle.to_string()).collect();
-            Some(format!("it has only {} free, and is to give {}", self.free, wanted.join("; ")))
+            let lent = match self.lent_cpus(Stock::Machine) {
+                Amount(0) => String::new(),
+                lent => format!(" (blocked tasks want {lent} of its CPUs back)"),
+            };
+            Some(format!("it has only {} free{lent}, and is to give {}", self.free_to_keep(), wanted.join("; ")))
         };
-        let free = Box::new(self.free.clone());
+        let free = Box::new(self.free_to_keep());
         effects.push(Effect::AskController(ToController::Prepared { group, attempt, refused, free }));
+    }
+
+    /// Whether these bundles could be reserved together now.
+    fn has_room_for_bundles(&self, asked: &[(u32, Resources)]) -> bool {
+        let bundles = || asked.iter().map(|(_, bundle)| bundle);
+        let cpus = bundles().map(|bundle| bundle.cpus.0).fold(0, u64::saturating_add);
+        fit(bundles(), self.free.clone(), self.gpus.clone()) && self.may_keep(Amount(cpus), Stock::Machine)
     }
 
     /// All nodes have reserved what they were asked for: it can be used.

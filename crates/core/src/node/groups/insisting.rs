@@ -46,7 +46,7 @@ impl Node {
         let Some(Insisted { attempt, indices, bundles }) = self.groups.insisted.remove(&group) else { return };
         let asked: Vec<(u32, Resources)> = indices.into_iter().zip(bundles).collect();
         self.reserve(group, attempt, false, &asked);
-        let free = Box::new(self.free.clone());
+        let free = Box::new(self.free_to_keep());
         effects.push(Effect::AskController(ToController::Prepared { group, attempt, refused: None, free }));
     }
 

@@ -379,3 +379,29 @@ fn steady_work_cannot_overtake_bundles_for_ever_and_a_try_that_is_given_up_is_fo
     }
     assert_eq!(g.node.load().free, cpus(2.0));
 }
+
+#[test]
+fn bundles_of_lent_cpus_are_refused_unless_the_node_has_nothing_else_to_do() {
+    let mut f = node(2);
+    let leases = f.leased(OURS, 2, cpus(1.0));
+    let (lease, worker) = leases[0];
+    f.ask(worker, ToNode::Blocked { lease });
+    assert!(prepare(&mut f, 1, &[(0, 1.0)]).unwrap().contains("blocked tasks want 1 of its CPUs back"));
+    assert_eq!(asked(&insist(&mut f, 2, &[(0, 1.0)])), [] as [&ToController; 0], "another task runs");
+    let effects = f.ask(OURS, ToNode::ReturnLease { lease: leases[1].0 });
+    assert!(matches!(asked(&effects)[..], [ToController::Prepared { attempt: 2, refused: None, .. }]), "{effects:?}");
+    release(&mut f, None);
+    assert_eq!(prepare(&mut f, 3, &[(0, 2.0)]), None, "the task that waits may wait for this group");
+}
+
+#[test]
+fn the_controller_is_told_what_is_free_without_what_is_lent() {
+    let mut f = node(2);
+    let leases = f.leased(OURS, 2, cpus(1.0));
+    let (lease, worker) = leases[0];
+    f.ask(worker, ToNode::Blocked { lease });
+    let bundles = vec![(0, cpus(1.0))];
+    let effects = hear(&mut f, FromController::Prepare { group: group(), attempt: 1, bundles, waits: false });
+    let [ToController::Prepared { free, refused: Some(_), .. }] = asked(&effects)[..] else { panic!("{effects:?}") };
+    assert_eq!(**free, cpus(0.0));
+}

@@ -178,3 +178,56 @@ fn a_call_that_runs_may_end_the_wait_so_an_actor_waits_for_its_end() {
     assert_eq!(block(&mut f, W3, 1), []);
     assert_eq!(spawned(&f.finish(W2, call.id, Value::inline(Vec::new()))), [W4]);
 }
+
+fn create_group(f: &mut Fixture, each: f64) -> crate::id::GroupId {
+    let group = crate::id::GroupId(root(DRIVER).child(0, 91, 0));
+    let (name, strategy, bundles) = (None, crate::spec::GroupStrategy::Pack, vec![cpus(each)]);
+    f.ask(DRIVER, ToNode::CreateGroup { group, name, strategy, bundles, detached: false });
+    group
+}
+
+#[test]
+fn a_placement_group_gets_no_cpu_that_is_only_lent() {
+    let mut f = busy(2);
+    f.leased(DRIVER, 1, cpus(1.0));
+    block(&mut f, W3, 2);
+    let group = create_group(&mut f, 2.0);
+    assert_eq!(f.node.reserved_bundles().count(), 0, "one of the two CPUs is a task's that waits");
+    let text = f.node.explain(group.0, f.now);
+    assert!(text.contains("2 CPUs are free, but blocked tasks want 1 back"), "{text}");
+    assert!(text.contains("a placement group would keep them"), "{text}");
+    resume(&mut f, W3, 2);
+    assert_eq!(f.node.debt, Amount(0), "its CPU was still there");
+    f.ask(DRIVER, ToNode::ReturnLease { lease: LeaseId(2) });
+    assert_eq!(f.node.reserved_bundles().count(), 1);
+}
+
+#[test]
+fn a_placement_group_for_which_everything_waits_gets_lent_cpus() {
+    let mut f = busy(1);
+    f.leased(DRIVER, 1, cpus(1.0));
+    create_group(&mut f, 1.0);
+    block(&mut f, W3, 2);
+    assert_eq!(f.node.reserved_bundles().count(), 0, "something runs, and may end the wait");
+    f.ask(DRIVER, ToNode::ReturnLease { lease: LeaseId(1) });
+    assert_eq!(f.node.reserved_bundles().count(), 1, "nothing runs, and no task could");
+}
+
+#[test]
+fn a_call_that_runs_may_end_the_wait_so_a_placement_group_waits_for_its_end() {
+    let mut f = Fixture::new(1);
+    let first = spec(root(DRIVER), 1, TaskKind::Create(ActorOptions::default()), cpus(0.0));
+    f.submit(DRIVER, &first);
+    f.ask(DRIVER, ToNode::CreateActor { spec: first.clone(), resolved: Vec::new() });
+    f.hello(W2);
+    f.ask(W2, ToNode::ActorConstructed { actor: actor_of(&first), value: Value::inline(Vec::new()) });
+    let call = plain(root(DRIVER), 7);
+    f.submit(DRIVER, &call);
+    f.start(W2, call.id);
+    f.leased(DRIVER, 1, cpus(1.0));
+    create_group(&mut f, 1.0);
+    block(&mut f, W3, 1);
+    assert_eq!(f.node.reserved_bundles().count(), 0);
+    f.finish(W2, call.id, Value::inline(Vec::new()));
+    assert_eq!(f.node.reserved_bundles().count(), 1);
+}
