@@ -127,6 +127,15 @@ impl Gather {
         !self.reads.is_empty() || !self.starts.is_empty()
     }
 
+    /// The bundles that wait to be admitted, in order, and the bytes that each needs.
+    pub fn waiting(&self) -> impl Iterator<Item = (&Bundle, u64)> {
+        let bytes = |bundle: &Bundle| {
+            let beside = self.output_of(bundle).saturating_add(bundle.arriving_bytes);
+            bundle.inputs.iter().fold(beside, |sum, (_, len)| sum.saturating_add(*len))
+        };
+        self.reads.iter().chain(&self.starts).map(move |bundle| (bundle, bytes(bundle)))
+    }
+
     /// One step.
     pub fn step(&mut self, event: Event, now: Tick, effects: &mut Vec<Effect>) {
         match event {

@@ -367,13 +367,14 @@ impl Ledger {
         })
     }
 
-    /// Tasks that run and calls that have not ended, `most` of them at most. A scan.
-    pub fn open(&self, most: usize) -> Vec<TaskId> {
+    /// Tasks that run, calls that have not ended and tasks whose parents run, `most` of them at most. A scan.
+    pub fn open(&self, most: usize, runs: impl Fn(TaskId) -> bool) -> Vec<TaskId> {
         let linked = |entry: &TaskEntry| {
-            let call = entry.spec.as_ref().is_some_and(|spec| matches!(spec.kind, TaskKind::Call { .. }));
+            let spec = entry.spec.as_ref();
+            let linked = spec.is_some_and(|spec| matches!(spec.kind, TaskKind::Call { .. }) || runs(spec.parent));
             match entry.state {
                 TaskState::Running { .. } => true,
-                TaskState::Submitted => call,
+                TaskState::Submitted => linked,
                 TaskState::Finished { .. } => false,
             }
         };

@@ -35,5 +35,6 @@ pub mod stream;
 pub mod throttle;
 pub mod time;
 pub mod value;
+pub mod waits;
 mod wire;
 pub mod worker;

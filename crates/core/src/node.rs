@@ -77,6 +77,7 @@ pub use self::pressure::{MemoryLevel, MemoryThresholds};
 use self::actors::Actors;
 use self::adoption::{Adopter, Question};
 use self::busy::Busy;
+use self::census::Subject;
 use self::cluster::Cluster;
 use self::collectives::Collectives;
 pub use self::collectives::{COLLECTIVE_STAGES_MAX, COLLECTIVES_MAX};
@@ -100,6 +101,7 @@ use crate::message::{FromNode, RequestId, ToNode};
 use crate::record::Record;
 use crate::resources::{Amount, Resources};
 use crate::time::Tick;
+use crate::waits::MemoryWait;
 
 /// How long an object that nobody claims any more is kept.
 #[derive(Clone, Copy, Debug)]
@@ -160,6 +162,8 @@ pub struct Node {
     groups: Groups,
     collectives: Collectives,
     pressure: Pressure,
+    /// The processes that wait for memory of this node's store, as they were told last.
+    memory_waits: Vec<MemoryWait>,
     reduces: Reduces,
     /// It ends: nothing is started any more.
     stopping: bool,
@@ -202,6 +206,7 @@ impl Node {
             groups: Groups::default(),
             collectives: Collectives::default(),
             pressure: Pressure::default(),
+            memory_waits: Vec::new(),
             reduces: Reduces::default(),
             stopping: false,
             config,
@@ -267,6 +272,7 @@ impl Node {
             Event::Memory { used_bytes, limit_bytes, workers } => {
                 self.memory_sampled(Sample { used_bytes, limit_bytes, workers }, now, effects);
             }
+            Event::MemoryAwaited(waits) => self.memory_waits = waits,
             Event::StagePlaced { id, at } => self.stage_placed(id, &at, effects),
             Event::StageDone { id, at } => {
                 if !self.collective_stage_done(id, &at, effects) {
@@ -362,7 +368,10 @@ impl Node {
                 self.seek(process, request, object, at, effects);
             }
             request @ ToNode::QueryNodes { .. } if self.is_clustered() => {
-                self.ask_all(process, request, now, effects);
+                self.ask_all(Subject::Loads, process, request, now, effects);
+            }
+            request @ ToNode::Explain { .. } if self.is_clustered() => {
+                self.ask_all(Subject::Waits, process, request, now, effects);
             }
             request @ (ToNode::CreateObject { .. }
             | ToNode::AbortObject { .. }

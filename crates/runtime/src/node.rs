@@ -324,6 +324,10 @@ impl Shell {
         self.doorbell.take_ready(|_| {});
         self.read_rings();
         for (process, request) in std::mem::take(&mut self.late) {
+            if matches!(request, ToNode::Explain { .. }) {
+                let waits = self.objects.memory_waits();
+                self.step(Event::MemoryAwaited(waits));
+            }
             self.step(Event::Requested { process, request });
         }
         for word in self.mail.take() {

@@ -117,6 +117,8 @@ impl Between {
             | Between::Recall { .. }
             | Between::WantLoad { .. }
             | Between::GiveLoad { .. }
+            | Between::WantWaits { .. }
+            | Between::GiveWaits { .. }
             | Between::TakeName { .. }
             | Between::DropName { .. }
             | Between::GiveProgram { .. }

@@ -15,6 +15,7 @@ use crate::shared::Shared;
 use crate::spec::TaskSpec;
 use crate::time::Tick;
 use crate::value::{LONG_BYTES, Location, RefSpec, Value, decode_process, encode_process};
+use crate::waits::Waits;
 
 /// A node to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -153,6 +154,18 @@ pub enum Between {
         request: u64,
         /// The load.
         load: Box<Load>,
+    },
+    /// Tell what waits on your node, by [`Between::GiveWaits`].
+    WantWaits {
+        /// Number of the question.
+        request: u64,
+    },
+    /// The answer to [`Between::WantWaits`].
+    GiveWaits {
+        /// Number of the question.
+        request: u64,
+        /// The tasks and processes that wait.
+        waits: Box<Waits>,
     },
     /// This actor of mine takes a name; answered by [`Between::NameGiven`].
     TakeName {

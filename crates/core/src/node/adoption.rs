@@ -209,7 +209,8 @@ impl Node {
         self.questions.retain(|question| !is_dead(question.process));
         self.adopters.retain(|_, adopter| !is_dead(adopter.process));
         self.actors.forget_watchers(&is_dead);
-        self.cluster.census.forget(&is_dead);
+        self.cluster.loads.forget(&is_dead);
+        self.cluster.waits.forget(&is_dead);
         self.forget_reduces(&is_dead, effects);
         let mut deserted = Vec::new();
         self.resolving.retain(|object, waiting| {

@@ -31,6 +31,7 @@ use crate::resources::Resources;
 use crate::schedule::{Average, Load};
 use crate::time::Tick;
 use crate::value::Value;
+use crate::waits::Waits;
 
 /// Longer than a message of a node that keeps its lease can be under way.
 pub const GRACE_US: u64 = 4_000_000;
@@ -53,7 +54,12 @@ pub(super) struct Cluster {
     pub(super) unplaced: BTreeSet<ActorId>,
     /// Actors managed here that wait with a node, this one or another.
     pub(super) stays: BTreeMap<ActorId, Stay>,
-    pub(super) census: Census,
+    /// Questions that need the loads of all nodes.
+    pub(super) loads: Census,
+    /// Questions that need to know what waits on all nodes.
+    pub(super) waits: Census,
+    /// What the others have told in this round.
+    pub(super) told_waits: BTreeMap<NodeId, Waits>,
     /// Dead processes of other nodes that some of our own have not settled yet.
     settling: BTreeMap<ProcessId, BTreeSet<ProcessId>>,
     flushing: BTreeMap<ProcessId, BTreeSet<ProcessId>>,
@@ -282,6 +288,8 @@ impl Node {
             Between::Recall { actor, incarnation } => self.recall(from, actor, incarnation, now, effects),
             Between::Recalled { actor, incarnation } => self.recalled(from, actor, incarnation, now, effects),
             Between::WantLoad { request } => self.load_wanted(from, request, effects),
+            Between::WantWaits { request } => self.waits_wanted(from, request, effects),
+            Between::GiveWaits { request, waits } => self.waits_given(from, request, *waits, now, effects),
             Between::GiveLoad { request, load } => self.load_given(from, request, *load, now, effects),
             Between::TakeName { name, actor, owner, function } => {
                 let holder = self.take_name(name, actor, owner, function);
@@ -502,7 +510,7 @@ impl Node {
         self.end_jobs_of(node, reason, now, effects);
         self.lose_hosts(node, reason, now, effects);
         self.settle_for(ProcessId::of_node(node), now, effects);
-        self.review_census(now, effects);
+        self.review_questions(now, effects);
         self.schedule(now, effects);
     }
 
@@ -512,7 +520,7 @@ impl Node {
             self.void_due_loans(now);
             self.give_up_on_code(now, effects);
             self.go_on_draining(now, effects);
-            self.review_census(now, effects);
+            self.review_questions(now, effects);
         }
     }
 
@@ -521,7 +529,7 @@ impl Node {
         let fading = self.fading.values().filter(|fading| fading.passes_left == 0).map(|fading| fading.until);
         let code = self.awaited.values().flatten().map(|(_, _, until)| *until);
         let draining = self.cluster.draining.as_ref().map(Draining::look_at);
-        let census = self.cluster.census.deadline();
+        let census = self.cluster.loads.deadline().into_iter().chain(self.cluster.waits.deadline());
         self.cluster.voiding.values().copied().chain(fading).chain(code).chain(draining).chain(census).min()
     }
 

@@ -1,38 +1,39 @@
-//! Calls that wait for each other: an actor that waits for a call of itself, or actors that wait for calls of one another.
-//!
-//! The node does not know which result a task waits for, but it knows which tasks wait, what they have submitted, and which call
-//! each actor runs. A chain of these that comes back to where it began does not go on unless one of them waits for something
-//! else. Only what this node's ledger has is looked at: a chain over other nodes is not found.
+//! Calls that wait for each other: an actor that waits for a call of itself, or actors that wait for calls of one another,
+//! also on other nodes ([`crate::waits`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{ActorState, Node};
 use crate::id::{ProcessId, TaskId};
-use crate::ledger::tables::{TaskEntry, TaskState};
+use crate::ledger::tables::TaskState;
 use crate::spec::TaskKind;
+use crate::waits::{Graph, MemoryNeed, MemoryWait, OpenTask, Run, Submission, Waits, Work};
 
-/// So many tasks are looked at in search of a cycle.
+/// Maximum number of tasks to search for a cycle.
 const CYCLE_TASKS_MAX: usize = 10_000;
-/// So many calls of a cycle are named.
+/// Maximum number of calls of a cycle to name.
 const CYCLE_NAMED_MAX: usize = 8;
 
-/// What waits for what, as far as it is open.
-struct Open {
-    running_on: BTreeMap<ProcessId, Vec<TaskId>>,
-    children: BTreeMap<TaskId, Vec<TaskId>>,
-}
-
 impl Node {
+    /// What waits for what, on this node and on those that were asked.
+    pub(super) fn wait_graph(&self) -> Graph {
+        let own = self.waits();
+        Graph::of(self.cluster.told_waits.values().chain([&own]))
+    }
+
     /// The cycle that a call waits for, in words.
-    pub(super) fn explain_cycle(&self, call: TaskId) -> Option<String> {
-        let open = self.open_tasks();
-        let cycle = self.find_cycle(call, &open)?;
-        let mut lines: Vec<String> = cycle.iter().take(CYCLE_NAMED_MAX).map(|task| self.step_in_words(*task)).collect();
+    pub(super) fn explain_cycle(call: TaskId, graph: &Graph) -> Option<String> {
+        let cycle = graph.find_cycle(call)?;
+        let step = |task: &TaskId| match graph.actor(*task) {
+            Some(actor) => format!("`{}` of {actor}", graph.name(*task)),
+            None => format!("`{}`", graph.name(*task)),
+        };
+        let mut lines: Vec<String> = cycle.iter().take(CYCLE_NAMED_MAX).map(step).collect();
         if cycle.len() > CYCLE_NAMED_MAX {
             lines.push(format!("{} more", cycle.len() - CYCLE_NAMED_MAX));
         }
         let ends = match cycle.as_slice() {
-            [outer, inner] if self.actor_of(*outer) == self.actor_of(*inner) => {
+            [outer, inner] if graph.actor(*outer) == graph.actor(*inner) => {
                 "an actor runs one call at a time, so it waits for itself for ever if it waits for that call; call the \
                  method directly, or let the actor run several calls at once"
             }
@@ -44,56 +45,40 @@ impl Node {
         Some(format!("calls in a circle: {}, and so on: {ends}", lines.join(", which waits for ")))
     }
 
-    /// Everything that has been submitted here and has not ended.
-    fn open_tasks(&self) -> Open {
-        let mut open = Open { running_on: BTreeMap::new(), children: BTreeMap::new() };
-        for task in self.ledger.open(CYCLE_TASKS_MAX) {
+    /// What waits on this node.
+    pub(super) fn waits(&self) -> Waits {
+        let mut tasks: BTreeMap<TaskId, OpenTask> = BTreeMap::new();
+        let open = |task| OpenTask { task, submission: None, run: None };
+        for (task, process) in self.cluster.guests.running() {
+            let run = Some(Run { process, is_blocked: self.is_blocked(process) });
+            tasks.insert(task, OpenTask { run, ..open(task) });
+        }
+        let runs = |parent: TaskId| {
+            let here = self.ledger.task(parent).is_some_and(|entry| matches!(entry.state, TaskState::Running { .. }));
+            here || tasks.contains_key(&parent)
+        };
+        for task in self.ledger.open(CYCLE_TASKS_MAX, runs) {
             let Some(entry) = self.ledger.task(task) else { continue };
-            if let TaskState::Running { worker, .. } = entry.state {
-                open.running_on.entry(worker).or_default().push(task);
+            let found = tasks.entry(task).or_insert_with(|| open(task));
+            if let TaskState::Running { worker, .. } = entry.state
+                && worker.node == self.config.id
+            {
+                found.run = Some(Run { process: worker, is_blocked: self.is_blocked(worker) });
             }
-            if let Some(spec) = &entry.spec {
-                open.children.entry(spec.parent).or_default().push(task);
-            }
+            found.submission = entry.spec.as_ref().map(|spec| {
+                let work = match spec.kind {
+                    TaskKind::Plain => Work::Plain,
+                    TaskKind::Create(_) => Work::Create,
+                    TaskKind::Call { actor, .. } => Work::Call(actor),
+                };
+                Submission { parent: spec.parent, name: entry.name().to_owned(), work }
+            });
         }
-        open
-    }
-
-    /// The tasks on a cycle that can be reached from a task, in order.
-    fn find_cycle(&self, from: TaskId, open: &Open) -> Option<Vec<TaskId>> {
-        let mut path: Vec<(TaskId, Vec<TaskId>)> = vec![(from, self.waits_for(from, open))];
-        let mut seen = BTreeSet::from([from]);
-        while let Some((_, next)) = path.last_mut() {
-            let Some(task) = next.pop() else {
-                path.pop();
-                continue;
-            };
-            if let Some(at) = path.iter().position(|(on_path, _)| *on_path == task) {
-                return Some(path[at..].iter().map(|(task, _)| *task).collect());
-            }
-            if seen.insert(task) {
-                path.push((task, self.waits_for(task, open)));
-            }
-        }
-        None
-    }
-
-    /// What a task may wait for: one that is blocked for what it has submitted, a call that is queued for the one that its
-    /// actor runs.
-    fn waits_for(&self, task: TaskId, open: &Open) -> Vec<TaskId> {
-        let Some(entry) = self.ledger.task(task) else { return Vec::new() };
-        match (&entry.state, entry.spec.as_ref().map(|spec| &spec.kind)) {
-            (TaskState::Running { worker, .. }, _) if self.is_blocked(*worker) => {
-                open.children.get(&task).cloned().unwrap_or_default()
-            }
-            (TaskState::Submitted, Some(TaskKind::Call { actor, .. })) => {
-                match self.actors.all.get(actor).map(|actor| &actor.state) {
-                    Some(ActorState::Alive { process }) => open.running_on.get(process).cloned().unwrap_or_default(),
-                    _ => Vec::new(),
-                }
-            }
-            _ => Vec::new(),
-        }
+        let alive = self.actors.all.iter().filter_map(|(actor, entry)| match entry.state {
+            ActorState::Alive { process } => Some((*actor, process)),
+            _ => None,
+        });
+        Waits { tasks: tasks.into_values().collect(), actors: alive.collect(), memory: self.memory_waits.clone() }
     }
 
     /// Whether what runs in a process waits. One that runs several calls at once never says so.
@@ -104,19 +89,15 @@ impl Node {
         })
     }
 
-    fn actor_of(&self, task: TaskId) -> Option<crate::id::ActorId> {
-        match self.ledger.task(task)?.spec.as_ref()?.kind {
-            TaskKind::Call { actor, .. } => Some(actor),
-            TaskKind::Create(_) => Some(crate::id::ActorId(task)),
-            TaskKind::Plain => None,
-        }
-    }
-
-    fn step_in_words(&self, task: TaskId) -> String {
-        let name = self.ledger.task(task).map_or("?", TaskEntry::name);
-        match self.actor_of(task) {
-            Some(actor) => format!("`{name}` of {actor}"),
-            None => format!("`{name}`"),
-        }
+    /// Why a task that was sent to a process waits for memory there.
+    pub(super) fn explain_memory(&self, task: TaskId, process: ProcessId) -> Option<String> {
+        let function = self.ledger.task(task).and_then(|entry| entry.spec.as_ref()).map(|spec| spec.function);
+        let told = self.cluster.told_waits.values().flat_map(|waits| &waits.memory);
+        let concerns = |wait: &&MemoryWait| {
+            let other = matches!(wait.need, MemoryNeed::Start(of) if function.is_some_and(|function| function != of));
+            wait.process == process && !other
+        };
+        let wait = self.memory_waits.iter().chain(told).find(concerns)?;
+        Some(format!("it waits for memory: {wait}"))
     }
 }

@@ -9,6 +9,7 @@ use crate::record::Record;
 use crate::resources::Resources;
 use crate::shared::Shared;
 use crate::value::{Location, RefSpec};
+use crate::waits::MemoryWait;
 
 /// An event that a node reacts to.
 #[derive(Clone, Debug, PartialEq)]
@@ -139,6 +140,8 @@ pub enum Event {
         /// Private bytes of each worker.
         workers: Vec<(ProcessId, u64)>,
     },
+    /// The processes that wait for memory of this node's store, told before a question that needs it.
+    MemoryAwaited(Vec<MemoryWait>),
     /// The outputs of a stage have their places and begin to grow; others may fetch them while they do.
     StagePlaced {
         /// The stage.

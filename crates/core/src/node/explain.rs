@@ -12,12 +12,13 @@ use crate::ledger::tables::{TaskEntry, TaskState};
 use crate::resources::Resources;
 use crate::spec::{Strategy, TaskKind, TaskSpec};
 use crate::time::Tick;
+use crate::waits::Graph;
 
-/// So many holders are named; the rest is counted.
+/// Maximum number of holders to name; the rest is counted.
 const HOLDERS_NAMED_MAX: usize = 5;
 
 impl Node {
-    /// What this task waits for.
+    /// Why a task does not finish, in words.
     pub fn explain(&self, task: TaskId, now: Tick) -> String {
         if let Some(text) = self.explain_group(GroupId(task), now) {
             return text;
@@ -29,28 +30,48 @@ impl Node {
         match &entry.state {
             TaskState::Finished { .. } => format!("{name} is done"),
             TaskState::Running { worker, since } if self.live.contains(worker) => {
-                let cycle = self.explain_cycle(task).map_or(String::new(), |text| format!("; {text}"));
-                format!("{} has been running {name} for {}{cycle}", self.process_name(*worker), seconds(now, *since))
+                let why = self.explain_run(task, *worker, &self.wait_graph());
+                format!("{} has been running {name} for {}{why}", self.process_name(*worker), seconds(now, *since))
             }
             TaskState::Running { worker, .. } => {
                 format!("{name} was running on {worker}, which is dead; {} has to run it again", entry.owner)
             }
             TaskState::Submitted => match &entry.spec {
-                Some(spec) => self.explain_submitted(&name, spec, entry, now),
+                Some(spec) => {
+                    let graph = self.wait_graph();
+                    // Only the node of its worker knows that it runs.
+                    if let Some(run) = graph.run(task) {
+                        let (process, node) = (run.process, run.process.node);
+                        return format!("{process} on {node} runs {name}{}", self.explain_run(task, process, &graph));
+                    }
+                    self.explain_submitted(&name, (spec, entry), &graph, now)
+                }
                 None => format!("{name} is on its way"),
             },
         }
     }
 
-    fn explain_submitted(&self, name: &str, spec: &TaskSpec, entry: &TaskEntry, now: Tick) -> String {
+    /// Why a task that runs does not go on, as far as that is known.
+    fn explain_run(&self, task: TaskId, process: ProcessId, graph: &Graph) -> String {
+        let why = self.explain_memory(task, process).or_else(|| Self::explain_cycle(task, graph));
+        why.map_or(String::new(), |text| format!("; {text}"))
+    }
+
+    fn explain_submitted(
+        &self,
+        name: &str,
+        (spec, entry): (&TaskSpec, &TaskEntry),
+        graph: &Graph,
+        now: Tick,
+    ) -> String {
         match &spec.kind {
             TaskKind::Create(_) => self.explain_actor(name, ActorId(spec.id), now),
             TaskKind::Call { actor, .. } => {
                 let call = format!("{name} is a call of {actor}");
+                let cycle = Self::explain_cycle(spec.id, graph).map_or(String::new(), |text| format!("; {text}"));
                 match self.actors.all.get(actor).map(|a| &a.state) {
-                    None if self.is_clustered() => format!("{call}, which another node manages"),
+                    None if self.is_clustered() => format!("{call}, which another node manages{cycle}"),
                     Some(ActorState::Alive { process }) => {
-                        let cycle = self.explain_cycle(spec.id).map_or(String::new(), |text| format!("; {text}"));
                         format!("{call}, queued behind other calls; {}{cycle}", self.what_runs_on(*process, now))
                     }
                     _ => self.explain_actor(&call, *actor, now),

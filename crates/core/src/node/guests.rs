@@ -47,6 +47,12 @@ impl Guests {
         self.0.retain(|_, guest| guest.owner.node != node);
     }
 
+    /// Those that have started and not ended, and their workers.
+    pub(super) fn running(&self) -> impl Iterator<Item = (TaskId, ProcessId)> {
+        let running = self.0.iter().filter(|(_, guest)| guest.started.is_some() && guest.ended.is_none());
+        running.map(|(task, guest)| (*task, guest.worker))
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.0.len()

@@ -23,6 +23,7 @@ mod pool;
 mod pressure;
 mod reduces;
 mod sharing;
+mod waits;
 mod wind_down;
 
 use std::sync::Arc;

@@ -94,6 +94,11 @@ impl Shell {
                     if matches!(message, Between::Relay { .. }) {
                         self.relayed_at = clock::now();
                     }
+                    if matches!(message, Between::WantWaits { .. }) {
+                        let waits = self.objects.memory_waits();
+                        self.step(Event::MemoryAwaited(waits));
+                    }
+                    let Some(abroad) = &mut self.abroad else { return };
                     if !abroad.bulk.heard(&mut abroad.peers, from, &message) {
                         self.step(Event::Heard { from, message });
                     }

@@ -6,9 +6,10 @@ use bireme_core::gather::{Bundle, BundleId, Effect, Event, Purpose};
 use bireme_core::id::{FunctionKey, LeaseId, ProcessId};
 use bireme_core::message::{FromNode, RequestId};
 use bireme_core::value::Location;
+use bireme_core::waits::{MemoryNeed, MemoryWait};
 use bireme_store::SpillTicket;
 
-use super::{Key, Objects, Place, Replies};
+use super::{Asker, Key, Objects, Place, Replies};
 use crate::clock;
 use crate::objects::from_store;
 
@@ -91,6 +92,25 @@ impl Objects {
         if !self.gatherings.is_empty() {
             self.step_gather(Event::Paused { process, lease, paused });
         }
+    }
+
+    /// The processes that wait for memory, in the order in which they are served.
+    pub(in crate::node) fn memory_waits(&mut self) -> Vec<MemoryWait> {
+        let stats = self.stats();
+        let (used, capacity) = (stats.used, stats.capacity);
+        let gathered = self.gather.waiting().map(|(bundle, bytes)| {
+            let need = match bundle.purpose {
+                Purpose::Start(function) => MemoryNeed::Start(function),
+                Purpose::Read => MemoryNeed::Read,
+            };
+            (bundle.id.process, need, bytes)
+        });
+        let created = self.wishes.iter().filter_map(|wish| match wish.asker {
+            Asker::Process(process, _) => Some((process, MemoryNeed::Create, wish.len)),
+            Asker::Node(_) => None,
+        });
+        let wait = |(ahead, (process, need, bytes))| MemoryWait { process, need, bytes, ahead, used, capacity };
+        (0..).zip(gathered).chain((0..).zip(created)).map(wait).collect()
     }
 
     fn step_gather(&mut self, event: Event) {
