@@ -3,7 +3,7 @@
 //! Nodes listen on an address of their own in 127.0.0.0/8, with TLS as on any other address.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,8 +11,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use bireme::{ClusterChoice, Config, SecurityChoice, TlsChoice};
-use bireme_runtime::net::tls::{Credentials, Role};
+use bireme_runtime::net::door::{DialError, DialSecurity, Timeouts, dial};
+use bireme_runtime::net::hello::{Hello, Purpose};
+use bireme_runtime::net::tls::{ClientTls, Credentials, Role};
 use bireme_runtime::net::token::{Stay, Token, TokenBook, TokenTerms};
+use bireme_runtime::net::wire::Wire;
 use bireme_runtime::settings::Secret;
 
 use crate::support::{PATIENCE, Scratch};
@@ -142,6 +145,11 @@ impl Member {
         }
     }
 
+    /// Tells it a line.
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -227,6 +235,12 @@ impl Locked {
     pub fn member(&self, name: &str) -> Member {
         Member::start(&self.part(name)).unwrap()
     }
+}
+
+/// Knocks as one that wants to join, and joins not.
+pub fn dial_heart(head: SocketAddr, tls: &ClientTls) -> Result<Box<dyn Wire>, DialError> {
+    let hello = Hello::new(0, 0, Purpose::Heart);
+    dial(head, &DialSecurity::Tls(tls.clone()), &hello, Timeouts::default()).map(|(_, wire)| wire)
 }
 
 pub fn only_cluster(keys: &Path) -> PathBuf {

@@ -52,6 +52,9 @@ fn text(status: &ClusterStatus) -> String {
     let bulk = if status.security.bulk_encryption { "" } else { "; bulk encryption off" };
     // Writing into a text cannot fail.
     let _ = writeln!(out, "links: {links}{bulk}");
+    if !status.security.rotation.is_empty() {
+        let _ = writeln!(out, "keys: {}", status.security.rotation);
+    }
     out += &table("nodes", &NODE_COLUMNS, nodes(status));
     let jobs = status.jobs.iter().map(|job| {
         let driver = match job.over {
@@ -190,7 +193,7 @@ mod tests {
             cluster: "c1".to_owned(),
             asked: NodeId(1),
             version: "9".to_owned(),
-            security: Security { mutual_tls: true, bulk_encryption: false },
+            security: Security { mutual_tls: true, bulk_encryption: false, rotation: "half done".to_owned() },
             nodes: vec![one_node()],
             jobs: vec![JobStatus {
                 job: "job-1".to_owned(),
@@ -228,6 +231,7 @@ mod tests {
         let expected = "\
 cluster c1, as node-1 knows it (version 9)
 links: mutual TLS; bulk encryption off
+keys: half done
 
 nodes
   node    address     state     cpus   memory            objects            workers  queued  more
@@ -256,7 +260,7 @@ waiting
 
     #[test]
     fn what_is_not_there_has_no_table_and_encryption_is_not_mentioned_when_on() {
-        let security = Security { mutual_tls: false, bulk_encryption: true };
+        let security = Security { bulk_encryption: true, ..Security::default() };
         let text = text(&ClusterStatus { security, ..ClusterStatus::default() });
         assert!(!text.contains("jobs") && !text.contains("waiting") && !text.contains("encryption"), "{text}");
     }

@@ -1,5 +1,7 @@
 //! `bireme token`: with what other machines and programs come into a cluster.
 
+mod rotate;
+
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,7 +11,9 @@ use std::time::Duration;
 
 use bireme_runtime::Error;
 use bireme_runtime::clock::seconds_since_1970;
-use bireme_runtime::tokens::{Role, Stay, Token, TokenEntry, TokenId, TokenState, TokenTerms, Tokens};
+use bireme_runtime::tokens::{
+    Role, Stay, Token, TokenEntry, TokenId, TokenState, TokenTerms, Tokens, rotation_text, time_left,
+};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
@@ -45,6 +49,8 @@ enum Action {
         #[command(flatten)]
         choice: Choice,
     },
+    /// Replace the cluster's authority while it runs: nodes and clients renew their certificates by themselves.
+    Rotate(rotate::Arguments),
 }
 
 #[derive(Args)]
@@ -97,13 +103,19 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     match &arguments.action {
         Action::Create(create) => make(create)?,
         Action::List { json, choice } => {
-            let listed = tokens(choice)?.list()?;
-            print!("{}", if *json { as_json(&listed) } else { as_table(&listed, seconds_since_1970()) });
+            let tokens = tokens(choice)?;
+            let (listed, now) = (tokens.list()?, seconds_since_1970());
+            match (json, tokens.rotation()?) {
+                (true, _) => print!("{}", as_json(&listed)),
+                (false, Some(rotation)) => print!("{}\n\n{}", rotation_text(&rotation, now), as_table(&listed, now)),
+                (false, None) => print!("{}", as_table(&listed, now)),
+            }
         }
         Action::Revoke { id, choice } => {
             tokens(choice)?.revoke(*id)?;
             println!("{id} is revoked; who came in with it is expelled");
         }
+        Action::Rotate(arguments) => rotate::run(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -162,6 +174,7 @@ fn state_name(state: TokenState) -> &'static str {
         TokenState::Expired => "expired",
         TokenState::Revoked => "revoked",
         TokenState::Spent => "spent",
+        TokenState::Outdated => "outdated",
     }
 }
 
@@ -173,7 +186,7 @@ fn as_table(listed: &[(TokenEntry, TokenState)], now: u64) -> String {
             entry.role.to_string(),
             state_name(*state).to_owned(),
             format!("{}/{uses}", entry.used),
-            left(entry.expires.saturating_sub(now)),
+            time_left(entry.expires.saturating_sub(now)),
         ]
     });
     let shown = table("tokens", &["token", "for", "state", "used", "expires in"], rows.collect());
@@ -196,16 +209,6 @@ fn as_json(listed: &[(TokenEntry, TokenState)]) -> String {
     format!("{:#}\n", serde_json::Value::from_iter(rows))
 }
 
-/// A time for people: its two largest units.
-fn left(seconds: u64) -> String {
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
-    match (days, hours) {
-        (0, 0) => format!("{minutes}m {}s", seconds % 60),
-        (0, _) => format!("{hours}h {minutes}m"),
-        (_, _) => format!("{days}d {hours}h"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,13 +221,6 @@ mod tests {
         assert_eq!(stay_of(None, None), Stay::Unbounded);
         assert_eq!((stay("unbounded"), stay("2h")), (Ok(Stay::Unbounded), Ok(Stay::For(hour * 2))));
         assert!(stay("long").is_err());
-    }
-
-    #[test]
-    fn times_have_two_units() {
-        for (seconds, shown) in [(0, "0m 0s"), (61, "1m 1s"), (3_600, "1h 0m"), (90_000, "1d 1h")] {
-            assert_eq!(left(seconds), shown);
-        }
     }
 
     #[test]

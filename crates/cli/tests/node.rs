@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use bireme_runtime::local::StateDirectory;
 use bireme_runtime::tokens::Tokens;
@@ -299,6 +300,75 @@ fn an_expelled_node_is_out_and_its_certificate_is_worth_nothing() {
     // The token is good, and the certificate that it gave has not expired: neither lets it in again.
     let output = state.run(&[&["start", "--json"], &join[..]].concat());
     assert!(!output.status.success() && text(&output.stderr).contains("was expelled"), "{}", text(&output.stderr));
+}
+
+/// How many nodes are alive.
+fn alive(state: &State) -> usize {
+    let status: Value = serde_json::from_slice(&state.run(&["status", "--json"]).stdout).unwrap_or_default();
+    let nodes = status["nodes"].as_array().map_or(&[][..], Vec::as_slice);
+    nodes.iter().filter(|node| node["state"] == "Alive").count()
+}
+
+fn wait_for_nodes(state: &State, count: usize) {
+    let since = Instant::now();
+    while alive(state) != count {
+        assert!(since.elapsed() < Duration::from_secs(60), "{}", text(&state.run(&["status"]).stdout));
+    }
+}
+
+#[test]
+fn an_authority_is_replaced_although_the_head_is_killed_in_between() {
+    let (state, elsewhere) = (State::new("rotate"), State::new("rotate-elsewhere"));
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let start = ["--host", "0.0.0.0", "--port", &port];
+    let head = state.start(&start);
+    let address = format!("127.0.0.1:{port}");
+    let token_file = head["token_file"].as_str().unwrap();
+    let join = ["--address", &address, "--token-file", token_file, "--rejoin-time", "60s"];
+    elsewhere.start(&join);
+    let nothing = state.run(&["token", "rotate", "--finish"]);
+    assert_eq!(nothing.status.code(), Some(1), "{}", text(&nothing.stdout));
+    assert!(text(&nothing.stderr).contains("`bireme token rotate` begins it"), "{}", text(&nothing.stderr));
+    let old_token = fs::read_to_string(token_file).unwrap();
+    let begun = state.run(&["token", "rotate"]);
+    assert!(begun.status.success(), "{}", text(&begun.stderr));
+    assert!(text(&begun.stdout).contains("the old one goes in"), "{}", text(&begun.stdout));
+    let again = state.run(&["token", "rotate", "--overlap", "2h"]);
+    assert!(!again.status.success() && text(&again.stderr).contains("already"), "{}", text(&again.stderr));
+    for command in ["status", "token list"] {
+        let shown = state.run(&command.split(' ').collect::<Vec<_>>());
+        assert!(text(&shown.stdout).contains("the authority is being replaced"), "{}", text(&shown.stdout));
+    }
+    assert_ne!(fs::read_to_string(token_file).unwrap(), old_token);
+    let keys = Path::new(token_file).parent().unwrap();
+    for file in fs::read_dir(keys).unwrap().map(Result::unwrap) {
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", file.path());
+    }
+
+    signal(process(&head), Signal::KILL);
+    while is_running(process(&head)) {}
+    state.start(&start);
+    wait_for_nodes(&state, 2);
+    let finished = state.run(&["token", "rotate", "--finish", "--force"]);
+    assert!(text(&finished.stdout).contains("not trusted any more"), "{}", text(&finished.stdout));
+    assert_eq!(alive(&state), 2);
+    assert!(!keys.join("authority.next.pem").exists());
+    let shown = state.run(&["token", "list"]);
+    assert!(text(&shown.stdout).contains("outdated"), "{}", text(&shown.stdout));
+
+    // A node that joined before comes back with the command of before; a new one needs a new token.
+    assert!(elsewhere.run(&["stop", "--all"]).status.success());
+    wait_for_nodes(&state, 1);
+    let old_file = elsewhere.0.join("old.token");
+    fs::write(&old_file, &old_token).unwrap();
+    fs::set_permissions(&old_file, fs::Permissions::from_mode(0o600)).unwrap();
+    let before = ["--address", &address, "--token-file", old_file.to_str().unwrap()];
+    elsewhere.start(&before);
+    let third = State::new("rotate-third");
+    let refused = third.run(&[&["start"], &before[..]].concat());
+    assert!(!refused.status.success() && text(&refused.stderr).contains("was replaced"), "{}", text(&refused.stderr));
+    third.start(&join);
+    wait_for_nodes(&state, 3);
 }
 
 #[test]

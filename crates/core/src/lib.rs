@@ -26,6 +26,7 @@ pub mod owner;
 pub mod record;
 pub mod reduce;
 pub mod resources;
+pub mod rotation;
 pub mod route;
 pub mod schedule;
 pub mod session;

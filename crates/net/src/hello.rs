@@ -103,6 +103,8 @@ pub struct Welcome {
     pub cluster: u128,
     /// The number of its node.
     pub node: u32,
+    /// The epoch of its keys. Who wants to join the head and has another renews its certificate first.
+    pub epoch: u64,
     /// Which build it is, for people to read.
     pub build: String,
 }
@@ -110,7 +112,7 @@ pub struct Welcome {
 impl Welcome {
     /// A welcome of this build.
     pub fn new(cluster: u128, node: u32) -> Self {
-        Self { cluster, node, build: build() }
+        Self { cluster, node, epoch: 0, build: build() }
     }
 }
 
@@ -125,6 +127,19 @@ pub struct Enrolled {
     pub authority: Vec<u8>,
     /// Until when the certificate is good, in seconds since 1970.
     pub expires: u64,
+    /// The epoch of the cluster's keys.
+    pub epoch: u64,
+    /// While the authority is being replaced.
+    pub other: Option<OtherAuthority>,
+}
+
+/// The authority that replaces another, or is replaced by it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherAuthority {
+    /// Its certificate, DER.
+    pub authority: Vec<u8>,
+    /// By which each vouches for the other, DER: who trusts one can trust both.
+    pub endorsements: [Vec<u8>; 2],
 }
 
 /// This build, as it calls itself.

@@ -132,6 +132,12 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), SecretError> {
     sync_folder(path)
 }
 
+/// Puts one secret into the place of another.
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), SecretError> {
+    fs::rename(from, to).map_err(SecretError::system(from))?;
+    sync_folder(to)
+}
+
 /// Opens the file that processes lock to change a secret one after the other.
 pub(crate) fn lock_file(path: &Path) -> Result<File, SecretError> {
     OpenOptions::new()

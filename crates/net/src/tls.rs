@@ -10,7 +10,9 @@
 //! | file | what |
 //! |---|---|
 //! | `authority`, `credentials` | certificates and keys |
+//! | `authorities` | the authority that is and the one that replaces it |
 //! | `client`, `server` | what each side shows and whom it believes |
+//! | `connections` | those that are open, to be cut when an authority is not trusted any more |
 //! | `wire`, `buffer` | a connection of the library, and what is between it and its socket |
 //! | `authenticated` | bulk streams without encryption, whose bytes nobody can change all the same |
 //!
@@ -18,9 +20,11 @@
 //! second one.
 
 mod authenticated;
+mod authorities;
 mod authority;
 mod buffer;
 mod client;
+mod connections;
 mod credentials;
 mod server;
 mod wire;
@@ -39,14 +43,17 @@ use serde::{Deserialize, Serialize};
 
 pub use bireme_core::message::Role;
 
+pub use authorities::Authorities;
 pub use authority::{Authority, CERTIFICATE_LIFE};
 pub use client::ClientTls;
+pub use connections::Connections;
 pub use credentials::Credentials;
 pub use server::ServerTls;
 pub use wire::TlsWire;
 
 pub(crate) use authenticated::Side;
-pub(crate) use credentials::Key;
+pub(crate) use authorities::{Endorsed, check_endorsed};
+pub(crate) use credentials::{Key, Trust};
 pub(crate) use wire::tls_error;
 
 use crate::secret::SecretError;
@@ -120,6 +127,18 @@ impl Fingerprint {
     pub fn of(certificate: &[u8]) -> Self {
         Self(sha256(&[certificate]))
     }
+
+    fn parse(text: &str) -> Option<Self> {
+        let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
+        let bytes: Vec<u8> =
+            digits?.chunks(2).map(|pair| pair.iter().fold(0, |sum, digit| sum << 4 | *digit as u8)).collect();
+        (text.len() == 64).then(|| bytes.try_into().ok().map(Self)).flatten()
+    }
+
+    /// Enough of it to choose among the authorities of one cluster.
+    fn hint(&self) -> Vec<u8> {
+        self.to_string().into_bytes()[..16].to_vec()
+    }
 }
 
 impl fmt::Display for Fingerprint {
@@ -158,10 +177,27 @@ pub enum SecurityError {
     /// A certificate that is none of a cluster.
     #[error("the certificate is for no node or client of bireme: enrol again with a new token")]
     Nameless,
+    /// The files are not those that the book speaks of.
+    #[error(
+        "the authority in {folder} is not the one that the book of tokens beside it names: put both files of one backup there"
+    )]
+    OtherAuthority {
+        /// The folder of the cluster.
+        folder: std::path::PathBuf,
+    },
+    /// An authority that no trusted one vouches for.
+    #[error("it sent an authority that none of those vouches for that are trusted here")]
+    NotEndorsed,
 }
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider_of_choice::default_provider())
+}
+
+/// Whether the peer's certificate is of an authority that is not trusted here.
+pub(crate) fn is_of_another_authority(error: &rustls::Error) -> bool {
+    use rustls::Error::InvalidCertificate;
+    matches!(error, InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature))
 }
 
 /// What a failed handshake means for the people on both sides, and what they can do.
@@ -175,8 +211,10 @@ pub fn explain(error: &rustls::Error) -> String {
         InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
             "the peer's certificate is not valid yet: compare the clocks of both machines"
         }
-        InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-            "the peer's certificate is not of this cluster's authority: it belongs to another cluster"
+        error if is_of_another_authority(error) => {
+            "the peer's certificate is not of this cluster's authority: it belongs to another cluster, or the authority was replaced \
+             (`bireme token rotate`) while one of the two was away, which then has to join again with a new token (`bireme token create` \
+             on the machine of the head)"
         }
         InvalidCertificate(CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }) => {
             "the peer is not the node that was asked for"
@@ -189,7 +227,10 @@ pub fn explain(error: &rustls::Error) -> String {
             | AlertDescription::DecryptError
             | AlertDescription::BadCertificate
             | AlertDescription::CertificateUnknown,
-        ) => "the peer does not accept our certificate: it is of another cluster; enrol with a token of this one",
+        ) => {
+            "the peer does not accept our certificate: it is of another cluster, or of an authority that was replaced (`bireme token \
+             rotate`) while we were away; join with a new token of this one (`bireme token create` on the machine of the head)"
+        }
         other => return format!("the TLS handshake failed: {other}"),
     };
     format!("{text} ({error})")

@@ -6,6 +6,7 @@
 
 mod book;
 mod members;
+mod rotation;
 mod text;
 
 #[cfg(test)]
@@ -13,11 +14,14 @@ mod tests;
 
 use std::fmt;
 
+use bireme_core::rotation::Refusal;
+
 use crate::secret::SecretError;
-use crate::tls::{Fingerprint, Role, sha256};
+use crate::tls::{Fingerprint, Role, SecurityError, sha256};
 
 pub use book::{TokenBook, TokenEntry, TokenState, TokenTerms};
 pub use members::{Contents, Stay};
+pub use rotation::Looked;
 
 /// Bytes of a token's secret: nobody guesses it, so its plain hash can be stored.
 const SECRET_BYTES: usize = 32;
@@ -124,6 +128,12 @@ pub enum TokenError {
         /// The token.
         id: TokenId,
     },
+    /// The authority that it names was replaced.
+    #[error("{id} is of an authority that was replaced: make a new one with `bireme token create`")]
+    Outdated {
+        /// The token.
+        id: TokenId,
+    },
     /// It is for something else.
     #[error("{id} is for a {found}, not for a {wanted}: make one with `bireme token create --for {wanted}`")]
     WrongPurpose {
@@ -149,6 +159,12 @@ pub enum TokenError {
         /// The token.
         id: TokenId,
     },
+    /// The authority was replaced, and the member did not renew its certificate meanwhile.
+    #[error(
+        "the cluster's authority was replaced (`bireme token rotate`), and it has not renewed its certificate in time: it has to join \
+         again with a new token"
+    )]
+    MemberOutdated,
     /// The member has been here for as long as its token allows.
     #[error("it has stayed for as long as its token allows: make a new one with `bireme token create`")]
     StayOver,
@@ -170,6 +186,12 @@ pub enum TokenError {
     /// There are too many.
     #[error("there are {TOKENS_MAX} tokens that can still be used: revoke some with `bireme token revoke`")]
     Full,
+    /// The authority is not replaced now.
+    #[error(transparent)]
+    Rotation(#[from] Refusal),
+    /// The authorities' files.
+    #[error(transparent)]
+    Authority(#[from] Box<SecurityError>),
     /// Another process does not let go of the book.
     #[error("another process has held the token book for too long: end it, then try again")]
     Busy,
@@ -183,3 +205,9 @@ pub const TOKENS_MAX: usize = 1024;
 
 /// Holders of certificates in one book. At the bound those whose certificates have expired are forgotten.
 pub const MEMBERS_MAX: usize = 10_000;
+
+impl From<SecurityError> for TokenError {
+    fn from(error: SecurityError) -> Self {
+        Self::Authority(Box::new(error))
+    }
+}

@@ -15,6 +15,7 @@
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -134,7 +135,9 @@ pub(crate) struct Patience {
 /// nothing by it.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
+    /// The connection itself, also where what comes is delayed.
+    connection: Arc<TcpStream>,
     peer: SocketAddr,
     patience: Option<Patience>,
     /// The process that has it: a fork of it has the same connection, and no right to end it.
@@ -146,12 +149,19 @@ impl Socket {
     pub(crate) fn new(stream: TcpStream, patience: Option<Patience>) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         let peer = stream.peer_addr()?;
-        Ok(Self { stream, peer, patience, process: std::process::id() })
+        let stream = Arc::new(stream);
+        Ok(Self { connection: Arc::clone(&stream), stream, peer, patience, process: std::process::id() })
     }
 
     /// The same connection, with the same patience.
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { stream: self.stream.try_clone()?, ..*self })
+    pub(crate) fn share(&self) -> Self {
+        let (stream, connection) = (Arc::clone(&self.stream), Arc::clone(&self.connection));
+        Self { stream, connection, ..*self }
+    }
+
+    /// The connection, for whoever may have to cut it.
+    pub(crate) fn connection(&self) -> &Arc<TcpStream> {
+        &self.connection
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
@@ -176,7 +186,7 @@ impl Socket {
 
     /// Lets what comes from now on arrive later.
     pub(crate) fn delay(&mut self, delay: Duration) -> io::Result<()> {
-        self.stream = delay::delayed(self.stream.try_clone()?, delay)?;
+        self.stream = Arc::new(delay::delayed(self.stream.try_clone()?, delay)?);
         Ok(())
     }
 
@@ -202,14 +212,14 @@ impl Socket {
 
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Some(patience) = &mut self.patience else { return self.stream.read(buffer) };
+        let Some(patience) = &mut self.patience else { return (&*self.stream).read(buffer) };
         self.stream.set_read_timeout(Some(Self::left(patience)?))?;
         let room = buffer.len().min(patience.bytes);
         if room == 0 && !buffer.is_empty() {
             let text = "more bytes than a peer may send before it is known";
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
-        let read = self.stream.read(&mut buffer[..room]).map_err(Self::late)?;
+        let read = (&*self.stream).read(&mut buffer[..room]).map_err(Self::late)?;
         patience.bytes -= read;
         Ok(read)
     }
@@ -221,9 +231,9 @@ impl Write for Socket {
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let Some(patience) = &self.patience else { return self.stream.write_vectored(slices) };
+        let Some(patience) = &self.patience else { return (&*self.stream).write_vectored(slices) };
         self.stream.set_write_timeout(Some(Self::left(patience)?))?;
-        self.stream.write_vectored(slices).map_err(Self::late)
+        (&*self.stream).write_vectored(slices).map_err(Self::late)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -37,7 +37,11 @@ fn dial_as(address: SocketAddr, credentials: &Credentials) -> Result<(), DialErr
 
 fn reason(result: Result<impl Sized, DialError>) -> String {
     match result.err() {
-        Some(DialError::RefusedInWords { reason, .. } | DialError::Tls { reason, .. }) => reason,
+        Some(
+            DialError::RefusedInWords { reason, .. }
+            | DialError::Tls { reason, .. }
+            | DialError::OtherAuthority { reason, .. },
+        ) => reason,
         other => panic!("not refused in words: {other:?}"),
     }
 }

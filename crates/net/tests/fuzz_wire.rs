@@ -8,7 +8,9 @@
 mod draw;
 
 use bireme_net::frame::{Decoder, FrameKind, Header};
-use bireme_net::hello::{Enrolled, Greeting, HELLO_BYTES_MAX, Hello, Purpose, Ticket, Welcome, decode_reason};
+use bireme_net::hello::{
+    Enrolled, Greeting, HELLO_BYTES_MAX, Hello, OtherAuthority, Purpose, Ticket, Welcome, decode_reason,
+};
 use bireme_net::tls::Role;
 use bireme_net::token::Token;
 use draw::Draw;
@@ -44,7 +46,11 @@ fn greeting(draw: &mut Draw) -> (FrameKind, Vec<u8>) {
         1 => (Welcome::KIND, Welcome { build: text(draw), ..Welcome::new(cluster, node) }.encode().unwrap()),
         _ => {
             let (certificate, authority) = (bytes(draw, 80), bytes(draw, 80));
-            let enrolled = Enrolled { cluster, certificate, authority, expires: draw.number() };
+            let endorsements = [bytes(draw, 80), bytes(draw, 80)];
+            let other = OtherAuthority { authority: bytes(draw, 80), endorsements };
+            let other = (draw.below(2) == 0).then_some(other);
+            let (expires, epoch) = (draw.number(), draw.number());
+            let enrolled = Enrolled { cluster, certificate, authority, expires, epoch, other };
             (Enrolled::KIND, enrolled.encode().unwrap())
         }
     }

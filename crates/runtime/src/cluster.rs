@@ -11,9 +11,9 @@
 //! | `choice` | what the node is to be, and what protects it |
 //! | `security` | its certificate, what its door shows, how it dials |
 //! | `keys` | where keys are kept |
-//! | `renewal` | the next certificate before this one expires |
+//! | `renewal` | the next certificate before this one expires, and when the authority is replaced |
 //! | `register` | who may come in as which node |
-//! | `warden` | nobody stays longer than it may |
+//! | `warden` | nobody stays longer than it may, and no authority that is being replaced |
 
 mod choice;
 pub(crate) mod gate;
@@ -136,12 +136,21 @@ pub(crate) fn prepare(choice: &ClusterChoice, total: &Resources, timing: Timing)
     let failed = |reason: String| Error::System { what: "becoming a node of a cluster", reason };
     let mut lock = Lock::prepare(choice)?;
     let dial = lock.dialer.clone();
-    let knock = |head| join::knock(head, lock.cluster().unwrap_or(0), &dial.to(0));
-    let knocked = choice.head.map(|head| knock(head).map(|(cluster, wire)| (head, cluster, wire))).transpose()?;
-    let told = knocked.as_ref().map(|(_, cluster, _)| *cluster);
+    let known = lock.cluster().unwrap_or(0);
+    let knock = |head| join::knock(head, known, &dial.to(0));
+    let mut knocked = choice.head.map(|head| knock(head).map(|(welcome, wire)| (head, welcome, wire))).transpose()?;
+    if let Some((head, welcome, wire)) = &mut knocked
+        && welcome.epoch != lock.epoch()
+    {
+        // The authority is being replaced: nobody joins who does not trust whom the others trust.
+        lock.renew()?;
+        (*welcome, *wire) = knock(*head)?;
+    }
+    let told = knocked.as_ref().map(|(_, welcome, _)| welcome.cluster);
     let cluster = lock.cluster().or(told).unwrap_or_else(random_u128);
     let gate = Gate::new(cluster, dial.bulk_encryption(), choice.link_delay);
-    let book = lock.book();
+    let (book, epoch) = (lock.book(), lock.epoch());
+    gate.keys.begin(epoch);
     if let Some(book) = &book {
         let _ = gate.book.set(book.clone());
     }
@@ -169,7 +178,7 @@ pub(crate) fn prepare(choice: &ClusterChoice, total: &Resources, timing: Timing)
             (NodeId::HEAD, Seat::Head(Box::new(controller)))
         }
         Some((head, _, wire)) => {
-            let (node, membership) = join::join(head, wire, join, dial.bulk_encryption())?;
+            let (node, membership) = join::join(head, wire, join, dial.bulk_encryption(), epoch)?;
             (node, Seat::Member(Box::new(membership)))
         }
     };
@@ -179,7 +188,7 @@ pub(crate) fn prepare(choice: &ClusterChoice, total: &Resources, timing: Timing)
     };
     gate.seated(node, choice.head, heartbeat);
     let watched = door.as_ref().map_or_else(Weak::new, Arc::downgrade);
-    let renewal = lock.keys.map(|keys| Renewal::start(keys, dial.clone(), watched)).transpose()?;
+    let renewal = lock.keys.map(|keys| Renewal::start(keys, dial.clone(), watched, &gate)).transpose()?;
     let (host, link_queue_bytes) = (choice.host(), choice.link_queue_bytes);
     let warden = book.map(|book| Warden::start(book, &gate)).transpose()?;
     Ok(ClusterStart { node, cluster, gate, door, dial, dials_only, seat, renewal, warden, host, link_queue_bytes })

@@ -14,7 +14,7 @@ mod signals;
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,11 +27,13 @@ use bireme_store::{Arena, Table};
 use crate::admin::compose::compose;
 use crate::admin::{AdminReply, AdminRequest, AdminServer, ClusterStatus, Security};
 use crate::attach::program::Programs;
+use crate::clock::seconds_since_1970;
 use crate::cluster::{self, ClusterChoice, ClusterStart};
 use crate::error::Error;
 use crate::local::{NodeFile, StateDirectory};
 use crate::node::{Ending, Mail, NodeStart, NodeThread, OnEnding, Word, status};
 use crate::settings::Settings;
+use crate::tokens::{Tokens, rotation_text};
 use life::{Life, Over};
 pub use signals::stop_signals;
 
@@ -83,7 +85,9 @@ pub fn run(options: DaemonOptions) -> Result<(), Error> {
     loop {
         let life = Life::start(&settings, &choice, place, &directory, &programs)?;
         let (mail, told, security) = (life.mail(), life.told.clone(), choice.security.status());
-        *present.lock().unwrap_or_else(PoisonError::into_inner) = Some(Present { mail, told, security });
+        let is_head = told.node == NodeId::HEAD && security.mutual_tls;
+        let keys = if is_head { Some(state.cluster(&told.cluster)?) } else { None };
+        *present.lock().unwrap_or_else(PoisonError::into_inner) = Some(Present { mail, told, security, keys });
         let said = ready(life.told.clone());
         let over = if said.is_ok() { life.wait([&stop, &asked]) } else { Over::Asked };
         let node = life.told.node;
@@ -113,6 +117,8 @@ struct Present {
     mail: Mail,
     told: Ready,
     security: Security,
+    /// With a head that has an authority: the cluster's folder.
+    keys: Option<PathBuf>,
 }
 
 /// Answers a command.
@@ -124,9 +130,10 @@ fn answer(request: &AdminRequest, present: &Mutex<Option<Present>>, asked: &Owne
             Err(error) => AdminReply::Refused(error.to_string()),
         },
         (_, None) => AdminReply::Refused("the node has lost its cluster and joins it again; try later".to_owned()),
-        (AdminRequest::Status, Some(Present { mail, told, security })) => {
-            let (mail, told, security) = (mail.clone(), told.clone(), security.clone());
+        (AdminRequest::Status, Some(Present { mail, told, security, keys })) => {
+            let (mail, told, mut security, keys) = (mail.clone(), told.clone(), security.clone(), keys.clone());
             drop(present);
+            security.rotation = keys.map_or(String::new(), |keys| rotation(&keys));
             answer_status(&mail, &told, security)
         }
         (AdminRequest::Drain { node, deadline_ms }, Some(Present { mail, .. })) => {
@@ -139,6 +146,15 @@ fn answer(request: &AdminRequest, present: &Mutex<Option<Present>>, asked: &Owne
             drop(present);
             expel(&mail, *node)
         }
+    }
+}
+
+/// How far the authority is replaced; empty when it is not.
+fn rotation(keys: &Path) -> String {
+    match Tokens::of(keys).and_then(|tokens| tokens.rotation()) {
+        Ok(Some(rotation)) => rotation_text(&rotation, seconds_since_1970()),
+        Ok(None) => String::new(),
+        Err(error) => error.to_string(),
     }
 }
 

@@ -12,7 +12,10 @@ use super::loopback::{self, Ends, LoopbackKey, ProofError};
 use crate::frame::{FrameError, FrameKind, ReadError, read_frame, write_frame};
 use crate::hello::{Enrolled, Greeting, HELLO_BYTES_MAX, Hello, HelloError, Purpose, Welcome, decode_reason};
 use crate::secret;
-use crate::tls::{ClientTls, Credentials, Fingerprint, Key, Role, SecurityError, Side, TlsWire, explain, tls_error};
+use crate::tls::{
+    ClientTls, Credentials, Fingerprint, Key, Role, SecurityError, Side, TlsWire, Trust, check_endorsed, explain,
+    is_of_another_authority, tls_error,
+};
 use crate::token::Token;
 use crate::wire::{Patience, PlainWire, Socket, Wire};
 
@@ -84,6 +87,14 @@ pub enum DialError {
         /// Why, and what to do.
         reason: String,
     },
+    /// The other side's certificate is of an authority that is not trusted here.
+    #[error("{address}: {reason}")]
+    OtherAuthority {
+        /// What was dialled.
+        address: SocketAddr,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The connection ended before there was an answer.
     #[error(
         "{address} closed the connection without a word: it is crowded, or one side uses TLS and the other does not"
@@ -130,7 +141,9 @@ pub enum DialError {
 impl DialError {
     fn of_wire(address: SocketAddr, source: io::Error) -> Self {
         if let Some(error) = tls_error(&source) {
-            return Self::Tls { address, reason: explain(error) };
+            let reason = explain(error);
+            let is_other = is_of_another_authority(error);
+            return if is_other { Self::OtherAuthority { address, reason } } else { Self::Tls { address, reason } };
         }
         match source.kind() {
             io::ErrorKind::ConnectionRefused => Self::RefusedByKernel { address },
@@ -214,13 +227,24 @@ fn dial_once(
 /// Gets a certificate for a token. The secret is told to nobody but the authority that the token names.
 pub fn enrol(address: SocketAddr, token: &Token, role: Role, timeouts: Timeouts) -> Result<Credentials, DialError> {
     let tls = ClientTls::pinned(token.fingerprint)?;
-    retried(timeouts, || certify(address, &tls, token.to_text(), role, token.fingerprint, timeouts))
+    retried(timeouts, || {
+        let (enrolled, key) = certify(address, &tls, token.to_text(), role, timeouts)?;
+        let named = |authority: &&Vec<u8>| Fingerprint::of(authority) == token.fingerprint;
+        let all = [&enrolled.authority].into_iter().chain(enrolled.other.as_ref().map(|other| &other.authority));
+        let trusted: Vec<_> = all.filter(named).map(|authority| CertificateDer::from(authority.clone())).collect();
+        accept(address, enrolled, key, &trusted)
+    })
 }
 
 /// Gets a new certificate, with a new key, for the one that is about to expire.
 pub fn renew(address: SocketAddr, credentials: &Credentials, timeouts: Timeouts) -> Result<Credentials, DialError> {
     let (tls, role) = (ClientTls::new(credentials)?, credentials.identity().role);
-    retried(timeouts, || certify(address, &tls, String::new(), role, credentials.fingerprint(), timeouts))
+    let trusted: Vec<_> = credentials.authorities().cloned().collect();
+    let renewed = retried(timeouts, || {
+        let (enrolled, key) = certify(address, &tls, String::new(), role, timeouts)?;
+        accept(address, enrolled, key, &trusted)
+    });
+    Ok(renewed?.succeeding(credentials))
 }
 
 fn certify(
@@ -228,23 +252,38 @@ fn certify(
     tls: &ClientTls,
     token: String,
     role: Role,
-    fingerprint: Fingerprint,
     timeouts: Timeouts,
-) -> Result<Credentials, DialError> {
+) -> Result<(Enrolled, Key), DialError> {
     let key = Key::generate()?;
     let hello = Hello::new(0, 0, Purpose::Enrol { token, role, public_key: key.public() });
     let mut line = connect(address, &DialSecurity::Tls(tls.clone()), timeouts)?;
-    let enrolled: Enrolled = ask(address, &mut line, &hello)?;
-    let (certificate, authority) =
-        (CertificateDer::from(enrolled.certificate), CertificateDer::from(enrolled.authority));
-    if Fingerprint::of(&authority) != fingerprint {
-        let reason = "it sent another authority than it was asked for".to_owned();
-        return Err(DialError::NoNode { address, reason });
-    }
-    Ok(Credentials::new(enrolled.cluster, key, certificate, authority, enrolled.expires)?)
+    Ok((ask(address, &mut line, &hello)?, key))
 }
 
-fn connect(address: SocketAddr, security: &DialSecurity, timeouts: Timeouts) -> Result<Line, DialError> {
+/// Takes a certificate, unless it comes with an authority that none of the trusted ones vouches for: any node of the cluster could have
+/// answered.
+fn accept(
+    address: SocketAddr,
+    enrolled: Enrolled,
+    key: Key,
+    trusted: &[CertificateDer<'static>],
+) -> Result<Credentials, DialError> {
+    let Enrolled { cluster, certificate, authority, expires, epoch, other } = enrolled;
+    let authority = CertificateDer::from(authority);
+    let (other, endorsements) = match other {
+        Some(other) => (Some(CertificateDer::from(other.authority)), Vec::from(other.endorsements)),
+        None => (None, Vec::new()),
+    };
+    let endorsements: Vec<_> = endorsements.into_iter().map(CertificateDer::from).collect();
+    for sent in [&authority].into_iter().chain(&other) {
+        check_endorsed(sent, &endorsements, trusted)
+            .map_err(|error| DialError::NoNode { address, reason: error.to_string() })?;
+    }
+    let trust = Trust { epoch, authority, other };
+    Ok(Credentials::new(cluster, key, CertificateDer::from(certificate), trust, expires)?)
+}
+
+fn connect_once(address: SocketAddr, security: &DialSecurity, timeouts: Timeouts) -> Result<Line, DialError> {
     let failed = |error| DialError::of_wire(address, error);
     let stream = TcpStream::connect_timeout(&address, timeouts.connect).map_err(failed)?;
     // On loopback a port in which nobody listens can be given to the caller itself, which then hears its own words.
@@ -264,6 +303,17 @@ fn connect(address: SocketAddr, security: &DialSecurity, timeouts: Timeouts) -> 
     })
 }
 
+/// The same. A node that shows a certificate of an authority that is not known here may have another one, while its own authority is
+/// being replaced: it is asked for that.
+fn connect(address: SocketAddr, security: &DialSecurity, timeouts: Timeouts) -> Result<Line, DialError> {
+    match (connect_once(address, security, timeouts), security) {
+        (Err(DialError::OtherAuthority { .. }), DialSecurity::Tls(tls)) => {
+            connect_once(address, &DialSecurity::Tls(tls.telling()), timeouts)
+        }
+        (connected, _) => connected,
+    }
+}
+
 /// Says hello and hears the answer.
 fn ask<G: Greeting>(address: SocketAddr, line: &mut Line, hello: &Hello) -> Result<G, DialError> {
     let bad = |error: HelloError| DialError::NoNode { address, reason: error.to_string() };
@@ -274,7 +324,9 @@ fn ask<G: Greeting>(address: SocketAddr, line: &mut Line, hello: &Hello) -> Resu
         (Ok((FrameKind::REFUSED, body)), _) => Err(DialError::RefusedInWords { address, reason: decode_reason(&body) }),
         (Ok((FrameKind::DISMISSED, body)), _) => Err(DialError::Dismissed { address, reason: decode_reason(&body) }),
         (Ok((kind, body)), _) => G::decode(kind, &body).map_err(bad),
-        (Err(error @ DialError::Tls { .. }), _) | (Err(error), Ok(())) => Err(error),
+        (Err(error @ (DialError::Tls { .. } | DialError::OtherAuthority { .. })), _) | (Err(error), Ok(())) => {
+            Err(error)
+        }
         (Err(_), Err(error)) => Err(DialError::of_wire(address, error)),
     }
 }

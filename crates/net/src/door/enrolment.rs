@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use crate::hello::{Enrolled, PUBLIC_KEY_BYTES};
-use crate::tls::{Authority, PeerIdentity, Role, SecurityError};
+use crate::hello::{Enrolled, OtherAuthority, PUBLIC_KEY_BYTES};
+use crate::tls::{Endorsed, PeerIdentity, Role, SecurityError};
 use crate::token::{Token, TokenBook, TokenError};
 
 /// What the node has that enrols others.
 pub struct Enrolment {
-    /// Makes the certificates.
-    pub authority: Authority,
-    /// Knows the tokens.
+    /// Knows the tokens, and the authorities beside it, which make the certificates.
     pub book: TokenBook,
     /// How long a certificate is good at most.
     pub life: Duration,
@@ -45,14 +43,23 @@ impl Enrolment {
         request: &Request<'_>,
         now: u64,
     ) -> Result<(Enrolled, PeerIdentity), EnrolError> {
+        // One that is replaced in this moment makes an older certificate than the book says, which is then renewed once more.
+        let authorities = self.book.authorities()?;
         let (identity, expires) = self.identity(request, now)?;
         let life = Duration::from_secs(expires.saturating_sub(now));
-        let certificate = self.authority.issue(identity, request.public_key, now, life)?;
+        let certificate = authorities.issue(identity, request.public_key, now, life)?;
+        let trust = authorities.trust();
+        let other = authorities.endorsed(now)?.map(|Endorsed { certificate, endorsements }| OtherAuthority {
+            authority: certificate.to_vec(),
+            endorsements: endorsements.map(|endorsement| endorsement.to_vec()),
+        });
         let enrolled = Enrolled {
             cluster,
-            certificate: certificate.as_ref().to_vec(),
-            authority: self.authority.certificate().as_ref().to_vec(),
+            certificate: certificate.to_vec(),
+            authority: trust.authority.to_vec(),
             expires,
+            epoch: trust.epoch,
+            other,
         };
         Ok((enrolled, identity))
     }

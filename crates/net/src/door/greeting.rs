@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use rustls::AlertDescription;
+
 use super::arrival::{Arrival, Line};
 use super::enrolment::Request;
 use super::loopback::{self, Ends, ProofError};
@@ -195,8 +197,16 @@ fn serve(shared: &Shared, hello: &Hello, line: &Line) -> Result<(Enrolled, crate
 
 /// What an error of the wire means at the door.
 fn in_words(shared: &Shared, error: &io::Error) -> String {
-    if let Some(error) = tls_error(error) {
-        return explain(error);
+    match tls_error(error) {
+        // The peer dialled, and was shown this node's certificate.
+        Some(error @ rustls::Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError)) => {
+            return format!(
+                "the peer does not know the authority of this node: it is of another cluster, or was away while the authority was replaced \
+                 ({error})"
+            );
+        }
+        Some(error) => return explain(error),
+        None => {}
     }
     match error.kind() {
         io::ErrorKind::TimedOut => said_nothing(shared),

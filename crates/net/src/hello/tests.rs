@@ -19,7 +19,9 @@ fn every_word_comes_back_as_it_was() {
     }
     let welcome = Welcome::new(3, 1);
     assert_eq!(Welcome::decode(FrameKind::WELCOME, &welcome.encode().unwrap()), Ok(welcome));
-    let enrolled = Enrolled { cluster: 1, certificate: vec![1; 600], authority: vec![2; 600], expires: u64::MAX };
+    let other = Some(OtherAuthority { authority: vec![3; 600], endorsements: [vec![4; 600], vec![5; 600]] });
+    let enrolled =
+        Enrolled { cluster: 1, certificate: vec![1; 600], authority: vec![2; 600], expires: u64::MAX, epoch: 3, other };
     assert_eq!(Enrolled::decode(FrameKind::ENROLLED, &enrolled.encode().unwrap()), Ok(enrolled));
 }
 
@@ -43,7 +45,14 @@ fn texts_have_bounds_on_both_sides() {
     let token = "x".repeat(TEXT_BYTES_MAX + 1);
     let enrol = Purpose::Enrol { token, role: Role::Node, public_key: [0; PUBLIC_KEY_BYTES] };
     assert_eq!(Hello::new(1, 2, enrol).encode().map(|_| ()), error);
-    let huge = Enrolled { cluster: 1, certificate: vec![0; HELLO_BYTES_MAX], authority: Vec::new(), expires: 0 };
+    let huge = Enrolled {
+        cluster: 1,
+        certificate: vec![0; HELLO_BYTES_MAX],
+        authority: Vec::new(),
+        expires: 0,
+        epoch: 0,
+        other: None,
+    };
     assert_eq!(huge.encode(), Err(HelloError::Malformed));
 }
 

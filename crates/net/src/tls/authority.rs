@@ -10,7 +10,7 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
-use super::{Credentials, Fingerprint, PeerIdentity, Role, SecurityError};
+use super::{Credentials, Fingerprint, PeerIdentity, Role, SecurityError, Trust};
 use crate::hello::PUBLIC_KEY_BYTES;
 use crate::secret::{self, SecretError};
 
@@ -22,6 +22,8 @@ const AUTHORITY_LIFE: Duration = Duration::from_secs(20 * 365 * 24 * 3600);
 const CLOCK_SKEW: Duration = Duration::from_secs(3600);
 
 const FILE: &str = "authority.pem";
+/// The one that takes its place.
+const NEXT_FILE: &str = "authority.next.pem";
 const KEY_TAG: &str = "PRIVATE KEY";
 const CERTIFICATE_TAG: &str = "CERTIFICATE";
 
@@ -48,19 +50,44 @@ impl Authority {
     /// Makes a new authority in a folder that has none, which it makes too.
     pub fn create(folder: &Path, now: u64) -> Result<Self, SecurityError> {
         secret::ensure_folder(folder)?;
+        let (authority, text) = Self::make(now)?;
+        secret::create(&Self::path(folder), text.as_bytes())?;
+        Ok(authority)
+    }
+
+    /// Makes the authority that is to take the place of the folder's, beside it. One that was made before and never used goes.
+    pub(crate) fn create_next(folder: &Path, now: u64) -> Result<Self, SecurityError> {
+        let (authority, text) = Self::make(now)?;
+        secret::replace(&folder.join(NEXT_FILE), text.as_bytes())?;
+        Ok(authority)
+    }
+
+    fn make(now: u64) -> Result<(Self, String), SecurityError> {
         let key = KeyPair::generate_for(&PKCS_ED25519)?;
         let certificate = authority_params(now).self_signed(&key)?.der().clone();
         let text = pem::encode_many(&[
             Pem::new(KEY_TAG, key.serialize_der()),
             Pem::new(CERTIFICATE_TAG, certificate.as_ref().to_vec()),
         ]);
-        secret::create(&Self::path(folder), text.as_bytes())?;
-        Ok(Self { certificate, issuer: Issuer::new(authority_params(now), key) })
+        Ok((Self { certificate, issuer: Issuer::new(authority_params(now), key) }, text))
     }
 
     /// Reads the authority of a folder.
     pub fn load(folder: &Path) -> Result<Self, SecurityError> {
-        let path = Self::path(folder);
+        Self::load_file(folder, Self::path(folder))
+    }
+
+    /// Reads the one that is to take its place.
+    pub(crate) fn load_next(folder: &Path) -> Result<Self, SecurityError> {
+        Self::load_file(folder, folder.join(NEXT_FILE))
+    }
+
+    /// Puts that one into its place: the old one and its key are gone.
+    pub(crate) fn promote_next(folder: &Path) -> Result<(), SecurityError> {
+        Ok(secret::rename(&folder.join(NEXT_FILE), &Self::path(folder))?)
+    }
+
+    fn load_file(folder: &Path, path: PathBuf) -> Result<Self, SecurityError> {
         let bytes = secret::read(&path)?;
         secret::ensure_folder(folder)?;
         let malformed = |problem| SecretError::Malformed { path: path.clone(), problem };
@@ -110,6 +137,22 @@ impl Authority {
         Ok(params.signed_by(&PeerKey(*public_key), &self.issuer)?.der().clone())
     }
 
+    /// Vouches for another authority: a certificate for nothing but its name, which has the other's fingerprint.
+    pub(crate) fn endorse(
+        &self,
+        other: &Self,
+        now: u64,
+        life: Duration,
+    ) -> Result<CertificateDer<'static>, SecurityError> {
+        let name = other.fingerprint().endorsement_name();
+        let mut params = CertificateParams::new(vec![name])?;
+        params.distinguished_name = named("bireme endorsement");
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        limit(&mut params, now, life);
+        Ok(params.signed_by(other.issuer.key(), &self.issuer)?.der().clone())
+    }
+
     /// A key and its certificate, for the node that holds the authority.
     pub fn credentials(
         &self,
@@ -120,7 +163,8 @@ impl Authority {
     ) -> Result<Credentials, SecurityError> {
         let key = super::credentials::Key::generate()?;
         let certificate = self.issue(identity, &key.public(), now, life)?;
-        Credentials::new(cluster, key, certificate, self.certificate.clone(), now.saturating_add(life.as_secs()))
+        let trust = Trust { epoch: 0, authority: self.certificate.clone(), other: None };
+        Credentials::new(cluster, key, certificate, trust, now.saturating_add(life.as_secs()))
     }
 }
 

@@ -11,26 +11,31 @@ use rustls::{
     version,
 };
 
+use super::connections::{Connections, roots_of};
 use super::{Credentials, Fingerprint, NODE_NAME, PeerIdentity, Role, SecurityError, provider};
 
 /// What a dialler shows and whom it believes.
 #[derive(Debug, Clone)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
+    /// The same, but it says whom it believes. Only for those who were shown a certificate of another authority: everybody on the way can
+    /// read it.
+    telling: Arc<ClientConfig>,
     /// The node that has to answer; any node of the cluster, when it does not matter.
     server: Option<u128>,
+    /// Where its connections are watched.
+    connections: Option<Arc<Connections>>,
 }
 
 impl ClientTls {
     /// Of somebody who has enrolled.
     pub fn new(credentials: &Credentials) -> Result<Self, SecurityError> {
-        let mut roots = RootCertStore::empty();
-        roots.add(credentials.authority().clone())?;
         let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&version::TLS13])?
-            .with_root_certificates(roots)
+            .with_root_certificates(roots_of(credentials)?)
             .with_client_auth_cert(vec![credentials.certificate().clone()], credentials.key())?;
-        Ok(Self::of(config))
+        let believed = credentials.authorities().map(|authority| Fingerprint::of(authority));
+        Ok(Self::of(config, believed.collect()))
     }
 
     /// Of a newcomer: no certificate, and an authority that is known by its fingerprint alone.
@@ -40,23 +45,40 @@ impl ClientTls {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Pinned { fingerprint, provider: provider() }))
             .with_no_client_auth();
-        Ok(Self::of(config))
+        Ok(Self::of(config, vec![fingerprint]))
     }
 
-    fn of(mut config: ClientConfig) -> Self {
+    fn of(mut config: ClientConfig, believed: Vec<Fingerprint>) -> Self {
         config.resumption = Resumption::disabled();
         // The name is the same for all nodes and would tell a listener what this is.
         config.enable_sni = false;
-        Self { config: Arc::new(config), server: None }
+        let mut telling = config.clone();
+        telling.alpn_protocols = believed.iter().map(Fingerprint::hint).collect();
+        Self { config: Arc::new(config), telling: Arc::new(telling), server: None, connections: None }
+    }
+
+    /// The same; connections are cut when their peers are not trusted any more.
+    #[must_use]
+    pub fn watched_by(self, connections: Arc<Connections>) -> Self {
+        Self { connections: Some(connections), ..self }
+    }
+
+    /// The same, but it says whom it believes: the other side may have a certificate of that authority too.
+    pub(crate) fn telling(&self) -> Self {
+        Self { config: Arc::clone(&self.telling), ..self.clone() }
     }
 
     /// The same, but only this node is believed.
     pub fn only(&self, node_uid: u128) -> Self {
-        Self { config: self.config.clone(), server: Some(node_uid) }
+        Self { server: Some(node_uid), ..self.clone() }
     }
 
     pub(super) fn config(&self) -> Arc<ClientConfig> {
         self.config.clone()
+    }
+
+    pub(super) fn connections(&self) -> Option<&Connections> {
+        self.connections.as_deref()
     }
 
     /// The name that the certificate of the other side must have.

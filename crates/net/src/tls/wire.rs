@@ -16,7 +16,7 @@ use rustls::{ClientConnection, Connection, Error, IoState, ServerConnection};
 
 use super::authenticated::{AuthenticatedWire, KEY_BYTES, Keys, Side};
 use super::buffer::Buffer;
-use super::{ClientTls, PeerIdentity, ServerTls};
+use super::{ClientTls, Connections, PeerIdentity, ServerTls};
 use crate::wire::{Socket, Wire, cut};
 
 /// Bytes of one read of the socket: a message of 64 KiB with what is around it, or a good part of a large object.
@@ -62,7 +62,9 @@ impl TlsWire {
         let mut connection = ServerConnection::new(tls.config()).map_err(in_words)?.into();
         let mut received = Buffer::new(RECEIVED_BYTES);
         received.append(early);
-        match shake(&mut connection, &mut socket, &mut received) {
+        let shaken = shake(&mut connection, &mut socket, &mut received)
+            .and_then(|readable| watch(tls.connections(), &socket, &connection).map(|()| readable));
+        match shaken {
             Ok(readable) => Ok(Self::over(socket, connection, received, readable)),
             Err(error) => {
                 // It has been told why, and may have more to say before it listens.
@@ -79,6 +81,9 @@ impl TlsWire {
         let mut connection = ClientConnection::new(tls.config(), tls.server_name()).map_err(in_words)?.into();
         let mut received = Buffer::new(RECEIVED_BYTES);
         let readable = shake(&mut connection, &mut socket, &mut received)?;
+        if let Some(connections) = tls.connections() {
+            watch(connections, &socket, &connection)?;
+        }
         Ok(Self::over(socket, connection, received, readable))
     }
 
@@ -107,7 +112,7 @@ impl TlsWire {
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         self.is_handed_over = true;
-        AuthenticatedWire::begin(self.socket.try_clone()?, &keys, side)
+        AuthenticatedWire::begin(self.socket.share(), &keys, side)
     }
 
     pub(crate) fn linger(&mut self) {
@@ -148,6 +153,15 @@ impl TlsWire {
         };
         (self.readable, self.has_ended) = (state.plaintext_bytes_to_read(), state.peer_has_closed());
         Ok(())
+    }
+}
+
+/// Has a connection cut when the peer's certificate is not trusted any more.
+fn watch(connections: &Connections, socket: &Socket, connection: &Connection) -> io::Result<()> {
+    match connection.peer_certificates().and_then(|chain| chain.first()) {
+        Some(certificate) => connections.watch(socket.connection(), certificate).map_err(in_words),
+        // A newcomer, which gets a certificate and goes.
+        None => Ok(()),
     }
 }
 

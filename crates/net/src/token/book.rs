@@ -22,7 +22,7 @@ const BUSY_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How often it looks meanwhile.
 const BUSY_LOOK: Duration = Duration::from_millis(5);
 /// The first bytes of a book, with the version of what follows.
-const MAGIC: &[u8] = b"bireme tokens 2\n";
+const MAGIC: &[u8] = b"bireme tokens 3\n";
 
 /// What a token is to be good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub enum TokenState {
     Revoked,
     /// It was used as often as it may be.
     Spent,
+    /// The authority that it names was replaced.
+    Outdated,
 }
 
 /// What the book has of a token: everything but its secret.
@@ -69,6 +71,10 @@ pub struct TokenEntry {
     pub revoked: bool,
     /// How long those may stay who come in with it.
     pub stay: Stay,
+    /// The epoch of the cluster's keys in which it was made.
+    pub(super) epoch: u64,
+    /// The authority that it names is gone.
+    pub(super) outdated: bool,
     hash: [u8; 32],
 }
 
@@ -77,6 +83,8 @@ impl TokenEntry {
     pub fn state(&self, now: u64) -> TokenState {
         if self.revoked {
             TokenState::Revoked
+        } else if self.outdated {
+            TokenState::Outdated
         } else if now >= self.expires {
             TokenState::Expired
         } else if self.uses_max.is_some_and(|uses_max| self.used >= uses_max) {
@@ -90,7 +98,7 @@ impl TokenEntry {
 /// The tokens of a cluster.
 #[derive(Debug, Clone)]
 pub struct TokenBook {
-    path: PathBuf,
+    pub(super) path: PathBuf,
 }
 
 impl TokenBook {
@@ -132,6 +140,8 @@ impl TokenBook {
             used: 0,
             revoked: false,
             stay: terms.stay,
+            epoch: contents.rotation.epoch(),
+            outdated: false,
             hash: token.hash(),
         });
         self.write(&contents)?;
@@ -165,6 +175,8 @@ impl TokenBook {
                     token: None,
                     until: None,
                     certified: u64::MAX,
+                    epoch: 0,
+                    outdated: false,
                     expelled: true,
                 });
             }
@@ -181,7 +193,8 @@ impl TokenBook {
     pub fn renew(&self, identity: PeerIdentity, now: u64, life: Duration) -> Result<u64, TokenError> {
         let _lock = self.lock()?;
         let mut contents = self.read()?;
-        let expires = contents.member(identity.uid, now)?.certify(now, life);
+        let epoch = contents.rotation.epoch();
+        let expires = contents.member(identity.uid, now)?.certify(epoch, now, life);
         self.write(&contents)?;
         Ok(expires)
     }
@@ -201,6 +214,7 @@ impl TokenBook {
             TokenState::Revoked => return Err(TokenError::Revoked { id }),
             TokenState::Expired => return Err(TokenError::Expired { id }),
             TokenState::Spent => return Err(TokenError::Spent { id }),
+            TokenState::Outdated => return Err(TokenError::Outdated { id }),
             TokenState::Good => {}
         }
         if entry.role != role {
@@ -209,15 +223,18 @@ impl TokenBook {
         entry.used = entry.used.saturating_add(1);
         let until = entry.stay.until(entry.expires, now);
         contents.forget_expired(MEMBERS_MAX, now)?;
-        let mut member = MemberEntry { uid: identity.uid, token: Some(id), until, certified: 0, expelled: false };
-        let expires = member.certify(now, life);
+        let epoch = contents.rotation.epoch();
+        let token = Some(id);
+        let mut member =
+            MemberEntry { uid: identity.uid, token, until, certified: 0, epoch, outdated: false, expelled: false };
+        let expires = member.certify(epoch, now, life);
         contents.members.push(member);
         // On the disk before anybody gets something for it: a crash never gives a use back.
         self.write(&contents)?;
         Ok(expires)
     }
 
-    fn read(&self) -> Result<Contents, TokenError> {
+    pub(super) fn read(&self) -> Result<Contents, TokenError> {
         let bytes = match secret::read(&self.path) {
             Err(error) if error.is_missing() => return Ok(Contents::default()),
             other => other?,
@@ -234,7 +251,7 @@ impl TokenBook {
     }
 
     /// Until it is dropped, no other process or thread changes the book. It goes with its process.
-    fn lock(&self) -> Result<File, TokenError> {
+    pub(super) fn lock(&self) -> Result<File, TokenError> {
         let path = self.path.with_extension("lock");
         let file = secret::lock_file(&path)?;
         let since = Instant::now();

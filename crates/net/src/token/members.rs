@@ -5,9 +5,11 @@
 
 use std::time::Duration;
 
+use bireme_core::rotation::Rotation;
 use serde::{Deserialize, Serialize};
 
-use super::{TokenEntry, TokenError, TokenId};
+use super::{TokenEntry, TokenError, TokenId, TokenState};
+use crate::tls::Fingerprint;
 
 /// How long those may stay who came in with a token. Their certificates never live longer, renewed or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +43,10 @@ pub(super) struct MemberEntry {
     pub(super) until: Option<u64>,
     /// Until when its newest certificate is good.
     pub(super) certified: u64,
+    /// The epoch of the cluster's keys in which that was made.
+    pub(super) epoch: u64,
+    /// The authority of its certificate was replaced, and it did not renew.
+    pub(super) outdated: bool,
     pub(super) expelled: bool,
 }
 
@@ -57,12 +63,16 @@ impl MemberEntry {
         if self.until.is_some_and(|until| now >= until) {
             return Err(TokenError::StayOver);
         }
+        if self.outdated {
+            return Err(TokenError::MemberOutdated);
+        }
         if now >= self.certified { Err(TokenError::CertificateExpired) } else { Ok(()) }
     }
 
     /// When a certificate that is made now and lives so long ends.
-    pub(super) fn certify(&mut self, now: u64, life: Duration) -> u64 {
+    pub(super) fn certify(&mut self, epoch: u64, now: u64, life: Duration) -> u64 {
         let expires = now.saturating_add(life.as_secs());
+        self.epoch = epoch;
         self.certified = self.until.map_or(expires, |until| expires.min(until));
         self.certified
     }
@@ -73,6 +83,10 @@ impl MemberEntry {
 pub struct Contents {
     pub(super) tokens: Vec<TokenEntry>,
     pub(super) members: Vec<MemberEntry>,
+    /// Whether the authority is being replaced, and how far that is.
+    pub(super) rotation: Rotation,
+    /// The newest authority, when there ever was another.
+    pub(super) authority: Option<Fingerprint>,
 }
 
 impl Contents {
@@ -81,6 +95,35 @@ impl Contents {
     pub fn standing(&self, uid: u128, now: u64) -> Result<(), TokenError> {
         let member = self.members.iter().find(|member| member.uid == uid);
         member.map_or(Ok(()), |member| member.check(&self.tokens, now))
+    }
+
+    /// Whether the authority is being replaced, and how far that is.
+    pub fn rotation(&self) -> &Rotation {
+        &self.rotation
+    }
+
+    /// Certificates and tokens of the authority that is being replaced, which could still be used.
+    pub(super) fn old_left(&self, now: u64) -> usize {
+        let (Some(of_tokens), Some(of_certificates)) = (self.rotation.token_epoch(), self.rotation.certificate_epoch())
+        else {
+            return 0;
+        };
+        let tokens = self.tokens.iter();
+        let tokens = tokens.filter(|token| token.epoch < of_tokens && token.state(now) == TokenState::Good);
+        let members = self.members.iter();
+        let members =
+            members.filter(|member| member.epoch < of_certificates && member.check(&self.tokens, now).is_ok());
+        tokens.count() + members.count()
+    }
+
+    /// The old authority goes: what it made is worth nothing any more.
+    pub(super) fn retire(&mut self, of_tokens: u64, of_certificates: u64) {
+        for token in self.tokens.iter_mut().filter(|token| token.epoch < of_tokens) {
+            token.outdated = true;
+        }
+        for member in self.members.iter_mut().filter(|member| member.epoch < of_certificates) {
+            member.outdated = true;
+        }
     }
 
     pub(super) fn member(&mut self, uid: u128, now: u64) -> Result<&mut MemberEntry, TokenError> {

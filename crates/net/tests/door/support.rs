@@ -175,7 +175,7 @@ impl Home {
     }
 
     pub fn door(&self, limits: Limits) -> (Door, Lobby) {
-        let enrolment = Enrolment { authority: self.authority(), book: self.book(), life: CERTIFICATE_LIFE };
+        let enrolment = Enrolment { book: self.book(), life: CERTIFICATE_LIFE };
         self.open(limits, Some(enrolment), true)
     }
 

@@ -38,6 +38,8 @@ pub struct Security {
     pub mutual_tls: bool,
     /// Whether the bytes of objects are encrypted as well.
     pub bulk_encryption: bool,
+    /// With the head: how far the authority is replaced; empty when it is not.
+    pub rotation: String,
 }
 
 /// Where a node is in its life.

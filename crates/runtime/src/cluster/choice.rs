@@ -87,8 +87,10 @@ impl SecurityChoice {
     /// What `bireme status` says of it.
     pub fn status(&self) -> Security {
         match self {
-            Self::Loopback => Security { mutual_tls: false, bulk_encryption: false },
-            Self::Tls(choice) => Security { mutual_tls: true, bulk_encryption: choice.bulk_encryption },
+            Self::Loopback => Security::default(),
+            Self::Tls(choice) => {
+                Security { mutual_tls: true, bulk_encryption: choice.bulk_encryption, ..Security::default() }
+            }
         }
     }
 

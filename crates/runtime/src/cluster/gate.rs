@@ -20,6 +20,7 @@ use bireme_net::wire::{Wire, delayed};
 
 use super::join::Answer;
 use super::register::{No, Register, Visit};
+use super::renewal::KeyEpoch;
 use super::{HEARTBEAT_PERIOD, hearts};
 use crate::clock::seconds_since_1970;
 
@@ -71,6 +72,8 @@ pub(crate) struct Gate {
     addresses: Mutex<BTreeMap<NodeId, SocketAddr>>,
     /// Who may come in as which node.
     pub(crate) register: Arc<Register>,
+    /// How far this node has followed when the cluster's authority is replaced.
+    pub(crate) keys: KeyEpoch,
     /// With a head that gives certificates: who may stay.
     pub(crate) book: OnceLock<TokenBook>,
     /// Whether bytes of objects are encrypted; none where nothing is.
@@ -92,6 +95,7 @@ impl Gate {
             hearts: Mutex::default(),
             addresses: Mutex::default(),
             register: Arc::default(),
+            keys: KeyEpoch::default(),
             book: OnceLock::new(),
             bulk_encryption,
             link_delay,
@@ -233,7 +237,8 @@ impl Greeter for Porter {
         };
         let (node, peer) = (NodeId(arrival.hello.node), arrival.peer);
         let purpose = arrival.hello.purpose.clone();
-        let Ok(wire) = arrival.welcome(&Welcome::new(gate.cluster, me.0)) else { return };
+        let welcome = Welcome { epoch: gate.keys.own(), ..Welcome::new(gate.cluster, me.0) };
+        let Ok(wire) = arrival.welcome(&welcome) else { return };
         // Heartbeats are not delayed: a lease is about whether a node is alive.
         let wire = match purpose {
             Purpose::Control | Purpose::Bulk { .. } => delayed(wire, gate.link_delay),

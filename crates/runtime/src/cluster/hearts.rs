@@ -27,6 +27,11 @@ const RENEWAL_BYTES: usize = 32;
 /// The pause between two attempts to reach the head again.
 const REDIAL_PAUSE: Duration = Duration::from_millis(50);
 
+/// Every beat begins with the epoch of its sender's keys: a member follows the head's, and the head waits for those that have not.
+fn take_epoch(beat: &[u8]) -> Option<(u64, &[u8])> {
+    beat.split_first_chunk().map(|(epoch, rest)| (u64::from_le_bytes(*epoch), rest))
+}
+
 /// With the head, on the thread of the newcomer: a join, then its heartbeats; or those of a member that lost its connection.
 ///
 /// The visit counts as long as this runs. On one machine without TLS everybody has the same identity, which is none, and
@@ -46,10 +51,16 @@ pub(crate) fn attend(
     // Renewals without news can wait; a lease is much longer.
     let payload = |out: &mut Vec<u8>| {
         let beat = gate.take_beat(node);
+        out.extend_from_slice(&gate.keys.own().to_le_bytes());
         out.extend_from_slice(&beat);
         if beat.len() > RENEWAL_BYTES { gate.heartbeat() } else { gate.rest() }
     };
-    let heard = |bytes: &[u8]| gate.push(Arrived::Beat { node, bytes: bytes.to_vec(), at: clock::now() });
+    let heard = |bytes: &[u8]| {
+        if let Some((epoch, bytes)) = take_epoch(bytes) {
+            gate.register.note_epoch(node, epoch);
+            gate.push(Arrived::Beat { node, bytes: bytes.to_vec(), at: clock::now() });
+        }
+    };
     if let HeartEnd::Lost(_) = heart.run_paced(payload, heard) {
         let refused = gate.address(node).is_some_and(is_refused);
         gate.push(Arrived::HeartLost { node, refused });
@@ -84,7 +95,9 @@ impl MemberHeart {
             let Some(present) = wire.take().or_else(|| self.redial()) else { continue };
             let Ok(heart) = Heart::new(present, self.gate.heartbeat()) else { continue };
             // There may be no control link to the head, and this connection is there.
-            let heart = heart.with_farewell(postcard::to_allocvec(&ToController::Leave).unwrap_or_default());
+            let mut farewell = self.gate.keys.own().to_le_bytes().to_vec();
+            farewell.extend(postcard::to_allocvec(&ToController::Leave).unwrap_or_default());
+            let heart = heart.with_farewell(farewell);
             self.gate.heart_began(NodeId::HEAD, heart.stop_handle());
             if self.stop.load(Ordering::Acquire) {
                 // It was stopped before this one could be.
@@ -95,12 +108,15 @@ impl MemberHeart {
                 let load = Box::new(self.load.lock().unwrap_or_else(PoisonError::into_inner).clone());
                 let pause = self.gate.pace(&load);
                 let beat = ToController::Heartbeat { sequence, load };
+                out.extend_from_slice(&self.gate.keys.own().to_le_bytes());
                 out.extend(postcard::to_allocvec(&beat).unwrap_or_default());
                 // Of use when the answer comes, which wakes the node.
                 self.gate.push_quietly(Arrived::BeatSent { sequence, at: clock::now() });
                 pause
             };
             let heard = |bytes: &[u8]| {
+                let Some((epoch, bytes)) = take_epoch(bytes) else { return };
+                self.gate.keys.follow(epoch);
                 if !bytes.is_empty() {
                     self.gate.push(Arrived::Beat { node: NodeId::HEAD, bytes: bytes.to_vec(), at: clock::now() });
                 }

@@ -9,7 +9,7 @@ use bireme_core::controller::{Join, MemberRow};
 use bireme_core::id::NodeId;
 use bireme_core::schedule::Row;
 use bireme_net::door::{DialSecurity, Timeouts, dial};
-use bireme_net::hello::{Hello, Purpose};
+use bireme_net::hello::{Hello, Purpose, Welcome};
 use bireme_net::tls::{PeerIdentity, Role};
 use bireme_net::wire::{Wire, read_exact, write_all};
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,8 @@ struct Asking {
     join: Join,
     /// Whether it encrypts bytes of objects; none without TLS. One that does not would not understand one that does.
     bulk_encryption: Option<bool>,
+    /// The epoch of its keys.
+    epoch: u64,
 }
 
 /// What a new member is told.
@@ -55,11 +57,14 @@ fn failed(reason: impl ToString) -> Error {
     Error::System { what: "joining the cluster", reason: reason.to_string() }
 }
 
-/// Knocks at the head's door. Says which cluster it is, so that our own door can be opened for that.
-pub(crate) fn knock(head: SocketAddr, cluster: u128, security: &DialSecurity) -> Result<(u128, Box<dyn Wire>), Error> {
+/// Knocks at the head's door. Its welcome says which cluster it is, so that our own door can be opened for that.
+pub(crate) fn knock(
+    head: SocketAddr,
+    cluster: u128,
+    security: &DialSecurity,
+) -> Result<(Welcome, Box<dyn Wire>), Error> {
     let hello = Hello::new(cluster, 0, Purpose::Heart);
-    let (welcome, wire) = dial(head, security, &hello, Timeouts::default()).map_err(failed)?;
-    Ok((welcome.cluster, wire))
+    dial(head, security, &hello, Timeouts::default()).map_err(failed)
 }
 
 /// Asks for a seat.
@@ -68,10 +73,11 @@ pub(crate) fn join(
     mut wire: Box<dyn Wire>,
     join: Join,
     bulk_encryption: Option<bool>,
+    epoch: u64,
 ) -> Result<(NodeId, Membership), Error> {
     wire.set_timeouts(Some(WORD_WAIT), Some(WORD_WAIT)).map_err(failed)?;
     let sent = clock::now();
-    let asking = Asking { join, bulk_encryption };
+    let asking = Asking { join, bulk_encryption, epoch };
     write_word(wire.as_mut(), &asking, JOIN_BYTES_MAX).map_err(failed)?;
     let answer: Answer = read_word(wire.as_mut(), ANSWER_BYTES_MAX).map_err(failed)?;
     let Seated { node, lease_us, heartbeat_us, mut members, rows } = answer.map_err(failed)?;
@@ -92,7 +98,7 @@ pub(crate) fn attend(gate: &Arc<Gate>, peer: Option<PeerIdentity>, wire: &mut dy
     // Never what it says itself.
     asking.join.identity = peer.map_or(0, |peer| peer.uid);
     asking.join.role = peer.map_or_else(|| role_without_certificate(&asking.join.address), |peer| peer.role);
-    let address: Option<SocketAddr> = asking.join.address.parse().ok();
+    let (address, epoch): (Option<SocketAddr>, u64) = (asking.join.address.parse().ok(), asking.epoch);
     let answer = check(gate, peer, &asking).and_then(|()| {
         let (reply, answer) = channel();
         gate.push(Arrived::Join { join: Box::new(asking.join), reply });
@@ -100,6 +106,9 @@ pub(crate) fn attend(gate: &Arc<Gate>, peer: Option<PeerIdentity>, wire: &mut dy
     });
     if let Err(reason) = &answer {
         eprintln!("bireme: {} may not join: {reason}", wire.peer_addr());
+    }
+    if let Ok(seated) = &answer {
+        gate.register.note_epoch(seated.node, epoch);
     }
     if let (Ok(seated), Some(address)) = (&answer, address) {
         gate.note_address(seated.node, address);
@@ -119,6 +128,10 @@ fn check(gate: &Gate, peer: Option<PeerIdentity>, asking: &Asking) -> Result<(),
     let join = &asking.join;
     if peer.is_some_and(|peer| peer.role == Role::Client) && !(join.driver_only && join.address.is_empty()) {
         return Err("a client's certificate is for drivers that dial out: enrol with a token for a node".to_owned());
+    }
+    // One step behind it trusts whoever is here; it has renewed since it knocked if it was further.
+    if asking.epoch.saturating_add(1) < gate.keys.own() {
+        return Err("the keys of the cluster have changed in this moment: try again".to_owned());
     }
     match (gate.bulk_encryption, asking.bulk_encryption) {
         (Some(ours), theirs) if theirs != Some(ours) => {

@@ -3,6 +3,7 @@
 //! ```text
 //! KEYS/CLUSTER/        only the user can look into it
 //!   authority.pem      with the head's user: makes certificates
+//!   authority.next.pem the one that takes its place, while it is being replaced
 //!   tokens             with the head's user: the book of tokens
 //!   node.token         with the head's user: a token for nodes to join with
 //!   head.pem           key and certificate of the head
@@ -74,8 +75,8 @@ pub(super) fn of_head(keys: &Path, bind: SocketAddr) -> Option<u128> {
     clusters(keys).find(|(_, folder)| bind.port() != 0 && found(folder)).map(|(cluster, _)| cluster)
 }
 
-/// What this user has to show to a head: credentials of the authority that the token names; without a token, those that
-/// were used at this address.
+/// What this user has to show to a head: credentials of the authority that the token names, or of one that replaced it; without a
+/// token, those that were used at this address.
 pub(super) fn saved(
     keys: &Path,
     role: Role,
@@ -88,7 +89,7 @@ pub(super) fn saved(
         }
         let path = member_file(&folder, role);
         match Credentials::load(&path) {
-            Ok(found) if authority.is_none_or(|wanted| wanted == found.fingerprint()) => {
+            Ok(found) if authority.is_none_or(|wanted| found.are_of(wanted)) => {
                 return Ok(Some((found, path)));
             }
             Ok(_) => {}

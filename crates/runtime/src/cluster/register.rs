@@ -14,10 +14,18 @@ pub(crate) struct Register(Mutex<Books>);
 
 #[derive(Default)]
 struct Books {
-    members: BTreeMap<NodeId, u128>,
+    members: BTreeMap<NodeId, Known>,
     /// The highest number that was ever a member's.
     newest: u32,
     visits: BTreeMap<u128, u32>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// The number in its certificate; 0 for none.
+    identity: u128,
+    /// The epoch of the cluster's keys that it has followed to, as it says.
+    epoch: u64,
 }
 
 /// A connection that counts. Gone when it is dropped.
@@ -52,7 +60,7 @@ impl Register {
     pub(crate) fn admit(&self, node: NodeId, identity: u128) {
         let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         books.newest = books.newest.max(node.0);
-        books.members.insert(node, identity);
+        books.members.entry(node).or_default().identity = identity;
     }
 
     /// A node is dead or has left.
@@ -63,7 +71,21 @@ impl Register {
     /// The members with the numbers in their certificates.
     pub(crate) fn members(&self) -> Vec<(NodeId, u128)> {
         let books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        books.members.iter().map(|(node, identity)| (*node, *identity)).collect()
+        books.members.iter().map(|(node, known)| (*node, known.identity)).collect()
+    }
+
+    /// With the head: a member says which epoch of the cluster's keys it has followed to.
+    pub(crate) fn note_epoch(&self, node: NodeId, epoch: u64) {
+        let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = books.members.get_mut(&node) {
+            known.epoch = epoch;
+        }
+    }
+
+    /// With the head: which epoch each member has followed to.
+    pub(crate) fn epochs(&self) -> Vec<(NodeId, u64)> {
+        let books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        books.members.iter().map(|(node, known)| (*node, known.epoch)).collect()
     }
 
     /// Whether this was a member and is none any more.
@@ -76,7 +98,7 @@ impl Register {
     pub(crate) fn check(&self, node: NodeId, identity: u128) -> Result<(), No> {
         let books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match books.members.get(&node) {
-            Some(known) if *known == identity => Ok(()),
+            Some(known) if known.identity == identity => Ok(()),
             Some(_) => {
                 Err(No::Ever(format!("the certificate is not that of {node}: nobody comes in under another's number")))
             }
@@ -122,6 +144,9 @@ mod tests {
         register.dismiss(NodeId(2));
         assert!(register.check(NodeId(2), 7).is_err_and(ever("declared dead")));
         assert!(register.check(NodeId(4), 7).is_err_and(now("not known")));
+        register.note_epoch(NodeId(2), 5);
+        register.note_epoch(NodeId(3), 6);
+        assert_eq!(register.epochs(), [(NodeId(3), 6)], "who has left is not waited for");
         assert!(register.is_gone(NodeId(2)) && !register.is_gone(NodeId(3)) && !register.is_gone(NodeId(4)));
     }
 

@@ -1,11 +1,13 @@
-//! Certificates expire; a thread gets the next one before, and sleeps until then.
+//! Certificates expire, and the authority that made them may be replaced: a thread gets the next one in time, and sleeps until then.
 
-use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bireme_net::door::Door;
 
+use super::gate::Gate;
 use super::security::{Dialer, Keys, LockError};
 use crate::clock::seconds_since_1970 as today;
 use crate::error::Error;
@@ -15,52 +17,139 @@ const SLEEP_MAX: Duration = Duration::from_secs(3600);
 /// The shortest pause after a renewal that failed.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 
+/// The epoch of this node's keys, which follows that of the head (`bireme_core::rotation`).
+#[derive(Default)]
+pub(crate) struct KeyEpoch {
+    own: AtomicU64,
+    wanted: AtomicU64,
+    renewal: Mutex<Option<Sender<Wake>>>,
+}
+
+/// For the thread.
+enum Wake {
+    /// There is another epoch.
+    Follow,
+    /// The node ends.
+    End,
+}
+
+impl KeyEpoch {
+    /// What it is when the node starts.
+    pub(super) fn begin(&self, epoch: u64) {
+        self.own.store(epoch, Ordering::Release);
+        self.wanted.store(epoch, Ordering::Release);
+    }
+
+    /// What this node shows and whom it trusts is of this epoch.
+    pub(crate) fn own(&self) -> u64 {
+        self.own.load(Ordering::Acquire)
+    }
+
+    /// The head is there.
+    pub(crate) fn follow(&self, epoch: u64) {
+        if self.wanted.swap(epoch, Ordering::AcqRel) != epoch {
+            self.wake(Wake::Follow);
+        }
+    }
+
+    fn is_behind(&self) -> bool {
+        self.own() != self.wanted.load(Ordering::Acquire)
+    }
+
+    fn wake(&self, wake: Wake) {
+        if let Some(renewal) = &*self.renewal.lock().unwrap_or_else(PoisonError::into_inner) {
+            // One that has ended has nothing to follow to.
+            let _ = renewal.send(wake);
+        }
+    }
+}
+
 /// The thread. It ends when this is dropped.
 pub(crate) struct Renewal {
-    _running: Sender<()>,
+    gate: Arc<Gate>,
+}
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        self.gate.keys.wake(Wake::End);
+    }
 }
 
 impl Renewal {
     /// Keeps these keys fresh, for those who dial and for the door while it is open.
-    pub(super) fn start(keys: Keys, dialer: Dialer, door: Weak<Door>) -> Result<Self, Error> {
-        let (running, ended) = channel();
-        crate::thread::spawn("bireme-renewal", move || run(keys, &dialer, &door, &ended))?;
-        Ok(Self { _running: running })
+    pub(super) fn start(keys: Keys, dialer: Dialer, door: Weak<Door>, gate: &Arc<Gate>) -> Result<Self, Error> {
+        let (wake, woken) = channel();
+        *gate.keys.renewal.lock().unwrap_or_else(PoisonError::into_inner) = Some(wake);
+        let renewing = Renewing { keys, dialer, door, gate: Arc::downgrade(gate) };
+        crate::thread::spawn("bireme-renewal", move || renewing.run(&woken))?;
+        Ok(Self { gate: Arc::clone(gate) })
     }
 }
 
-fn run(mut keys: Keys, dialer: &Dialer, door: &Weak<Door>, ended: &Receiver<()>) {
-    let mut due = due(keys.credentials.expires(), today());
-    loop {
-        let left = Duration::from_secs(due.saturating_sub(today()));
-        if let Ok(()) | Err(RecvTimeoutError::Disconnected) = ended.recv_timeout(left.min(SLEEP_MAX)) {
-            return;
+struct Renewing {
+    keys: Keys,
+    dialer: Dialer,
+    door: Weak<Door>,
+    gate: Weak<Gate>,
+}
+
+impl Renewing {
+    fn run(mut self, woken: &Receiver<Wake>) {
+        let mut due = due(self.keys.credentials.expires(), today());
+        let mut wait = Duration::ZERO;
+        loop {
+            // What it is woken for is looked up.
+            if let Ok(Wake::End) | Err(RecvTimeoutError::Disconnected) = woken.recv_timeout(wait) {
+                return;
+            }
+            let Some(gate) = self.gate.upgrade() else { return };
+            let is_due = today() >= due;
+            if is_due || gate.keys.is_behind() {
+                due = self.attempt(&gate, is_due);
+            }
+            let left = Duration::from_secs(due.saturating_sub(today())).min(SLEEP_MAX);
+            wait = if gate.keys.is_behind() { RETRY_MIN } else { left };
         }
-        if today() < due {
-            continue;
-        }
-        let before = keys.credentials.expires();
-        due = match renew(&mut keys, dialer, door) {
-            // The terms of the token allow no longer stay, and to ask again would change nothing.
-            Ok(()) if keys.credentials.expires() <= before => u64::MAX,
-            Ok(()) => self::due(keys.credentials.expires(), today()),
+    }
+
+    /// Renews, and says when to do so next.
+    fn attempt(&mut self, gate: &Gate, is_due: bool) -> u64 {
+        let before = self.keys.credentials.expires();
+        match self.renew() {
+            Ok(()) => {
+                gate.keys.own.store(self.keys.credentials.epoch(), Ordering::Release);
+                let expires = self.keys.credentials.expires();
+                // The terms of the token may allow no longer stay, and to ask again would change nothing.
+                if is_due && expires <= before { u64::MAX } else { due(expires, today()) }
+            }
             Err(error) => {
-                let expires = keys.credentials.expires();
-                let left = expires.saturating_sub(today());
+                let left = before.saturating_sub(today());
                 eprintln!("bireme: the certificate, good for {left} s more, could not be renewed: {error}");
                 today() + pause(left).as_secs()
             }
-        };
+        }
     }
-}
 
-fn renew(keys: &mut Keys, dialer: &Dialer, door: &Weak<Door>) -> Result<(), LockError> {
-    keys.renew()?;
-    dialer.renew(&keys.credentials)?;
-    if let Some(tls) = door.upgrade().as_deref().and_then(Door::tls) {
-        tls.renew(&keys.credentials)?;
+    fn renew(&mut self) -> Result<(), LockError> {
+        let epoch = self.keys.credentials.epoch();
+        self.keys.renew()?;
+        let credentials = &self.keys.credentials;
+        self.dialer.renew(credentials)?;
+        if let Some(tls) = self.door.upgrade().as_deref().and_then(Door::tls) {
+            tls.renew(credentials)?;
+        }
+        if credentials.epoch() != epoch {
+            let cut = self.dialer.cut_distrusted(credentials)?;
+            let (epoch, authority) = (credentials.epoch(), credentials.fingerprint());
+            eprintln!(
+                "bireme: the certificate is renewed for epoch {epoch} of the cluster's keys, by authority {authority}"
+            );
+            if cut > 0 {
+                eprintln!("bireme: connections that were made with certificates of the replaced authority end: {cut}");
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// When two thirds of what is left are over: there is time for failures.

@@ -14,7 +14,9 @@ use bireme_net::door::{
 };
 use bireme_net::hello::Hello;
 use bireme_net::secret::{self, random_u128};
-use bireme_net::tls::{Authority, ClientTls, Credentials, PeerIdentity, Role, SecurityError, ServerTls};
+use bireme_net::tls::{
+    Authority, ClientTls, Connections, Credentials, Fingerprint, PeerIdentity, Role, SecurityError, ServerTls,
+};
 use bireme_net::token::{Stay, Token, TokenBook, TokenError, TokenState, TokenTerms};
 use bireme_net::wire::{Wire, delayed};
 
@@ -78,8 +80,8 @@ struct Dialling {
 enum Identity {
     /// On one machine: the user's key.
     Loopback(LoopbackKey),
-    /// A certificate.
-    Tls(RwLock<ClientTls>),
+    /// A certificate, and all connections with others' certificates.
+    Tls(RwLock<ClientTls>, Arc<Connections>),
 }
 
 impl Dialer {
@@ -109,7 +111,7 @@ impl Dialer {
     pub(crate) fn to(&self, identity: u128) -> DialSecurity {
         match &self.0.identity {
             Identity::Loopback(key) => DialSecurity::Loopback(key.clone()),
-            Identity::Tls(tls) => {
+            Identity::Tls(tls, _) => {
                 let tls = tls.read().unwrap_or_else(PoisonError::into_inner);
                 DialSecurity::Tls(if identity == 0 { tls.clone() } else { tls.only(identity) })
             }
@@ -119,16 +121,25 @@ impl Dialer {
     /// What the head and its members have to agree on; none without TLS.
     pub(crate) fn bulk_encryption(&self) -> Option<bool> {
         match &self.0.identity {
-            Identity::Tls(_) => Some(self.0.bulk_encryption),
+            Identity::Tls(..) => Some(self.0.bulk_encryption),
             Identity::Loopback(_) => None,
         }
     }
 
     pub(super) fn renew(&self, credentials: &Credentials) -> Result<(), SecurityError> {
-        if let Identity::Tls(tls) = &self.0.identity {
-            *tls.write().unwrap_or_else(PoisonError::into_inner) = ClientTls::new(credentials)?;
+        if let Identity::Tls(tls, connections) = &self.0.identity {
+            let new = ClientTls::new(credentials)?.watched_by(Arc::clone(connections));
+            *tls.write().unwrap_or_else(PoisonError::into_inner) = new;
         }
         Ok(())
+    }
+
+    /// Cuts the connections with certificates of authorities that these credentials do not trust, also those of the door: how many.
+    pub(super) fn cut_distrusted(&self, credentials: &Credentials) -> Result<usize, SecurityError> {
+        match &self.0.identity {
+            Identity::Tls(_, connections) => connections.trust_only(credentials),
+            Identity::Loopback(_) => Ok(0),
+        }
     }
 }
 
@@ -140,10 +151,18 @@ pub(super) struct Keys {
 }
 
 enum Source {
-    /// The authority in this folder, for so long.
-    Own(PathBuf, Duration),
+    /// The authorities beside this book.
+    Own(Own),
     /// The head.
     Head(SocketAddr),
+}
+
+/// What a head makes its own certificates with.
+struct Own {
+    book: TokenBook,
+    life: Duration,
+    /// Where it leaves a token for nodes.
+    token_file: PathBuf,
 }
 
 impl Keys {
@@ -151,8 +170,10 @@ impl Keys {
     pub(super) fn renew(&mut self) -> Result<(), LockError> {
         let old = &self.credentials;
         self.credentials = match &self.source {
-            Source::Own(folder, life) => {
-                Authority::load(folder)?.credentials(old.cluster(), old.identity(), today(), *life)?
+            Source::Own(Own { book, life, token_file }) => {
+                let authorities = book.authorities()?;
+                write_token(book, authorities.newest(), token_file)?;
+                authorities.credentials(old.cluster(), old.identity(), today(), *life)?
             }
             Source::Head(head) => renew(*head, old, Timeouts::default())?,
         };
@@ -181,17 +202,29 @@ impl Lock {
             }
             Some(head) => (admitted(tls, head, choice.bind.is_some())?, None),
         };
-        let dialer = Dialer::new(
-            Identity::Tls(ClientTls::new(&keys.credentials)?.into()),
-            tls.bulk_encryption,
-            choice.link_delay,
-        );
+        let connections = Connections::new(&keys.credentials)?;
+        let shown = ClientTls::new(&keys.credentials)?.watched_by(Arc::clone(&connections));
+        let dialer = Dialer::new(Identity::Tls(shown.into(), connections), tls.bulk_encryption, choice.link_delay);
         Ok(Self { dialer, keys: Some(keys), enrolment })
     }
 
     /// The cluster, where the certificate says it.
     pub(super) fn cluster(&self) -> Option<u128> {
         self.keys.as_ref().map(|keys| keys.credentials.cluster())
+    }
+
+    /// The epoch of its keys.
+    pub(super) fn epoch(&self) -> u64 {
+        self.keys.as_ref().map_or(0, |keys| keys.credentials.epoch())
+    }
+
+    /// Gets a new certificate before the door is open.
+    pub(super) fn renew(&mut self) -> Result<(), LockError> {
+        let Some(keys) = &mut self.keys else { return Ok(()) };
+        keys.renew()?;
+        self.dialer.renew(&keys.credentials)?;
+        self.dialer.cut_distrusted(&keys.credentials)?;
+        Ok(())
     }
 
     /// With the head: the book of tokens and of those who came in with them.
@@ -206,11 +239,13 @@ impl Lock {
 
     /// What protects the door.
     pub(super) fn door(&mut self) -> Result<Security, LockError> {
-        let keys = match (&self.dialer.0.identity, &self.keys) {
+        let (connections, keys) = match (&self.dialer.0.identity, &self.keys) {
             (Identity::Loopback(key), _) => return Ok(Security::Loopback(key.clone())),
-            (Identity::Tls(_), keys) => keys.as_ref().expect("a node with a certificate has its keys"),
+            (Identity::Tls(_, connections), keys) => {
+                (Arc::clone(connections), keys.as_ref().expect("a node with a certificate has its keys"))
+            }
         };
-        let (tls, enrolment) = (ServerTls::new(&keys.credentials)?, self.enrolment.take());
+        let (tls, enrolment) = (ServerTls::watched_by(connections, &keys.credentials)?, self.enrolment.take());
         let bulk_encryption = self.dialer.bulk_encryption() != Some(false);
         Ok(Security::Tls(Box::new(TlsSecurity { tls, enrolment, bulk_encryption })))
     }
@@ -233,33 +268,37 @@ fn loopback_key() -> Result<LoopbackKey, secret::SecretError> {
 fn found(choice: &TlsChoice, bind: SocketAddr) -> Result<(Keys, Enrolment), LockError> {
     let cluster = keys::of_head(&choice.keys, bind).unwrap_or_else(random_u128);
     let (folder, life) = (keys::folder(&choice.keys, cluster), choice.certificate_life);
-    let (authority, path) = (Authority::open(&folder, today())?, keys::head_file(&folder));
+    Authority::open(&folder, today())?;
+    let (book, path) = (TokenBook::open(&folder.join(BOOK))?, keys::head_file(&folder));
+    book.head_started(today())?;
+    let authorities = book.authorities()?;
     let identity = match Credentials::load(&path) {
         Ok(saved) => saved.identity(),
         Err(SecurityError::Secret(error)) if error.is_missing() => PeerIdentity::random(Role::Node),
         Err(error) => return Err(error.into()),
     };
-    let credentials = authority.credentials(cluster, identity, today(), life)?;
+    let credentials = authorities.credentials(cluster, identity, today(), life)?;
     credentials.save(&path)?;
     keys::remember(&folder, bind)?;
-    let book = TokenBook::open(&folder.join(BOOK))?;
-    write_token(&book, &authority, &choice.token_file(cluster))?;
-    Ok((Keys { credentials, path, source: Source::Own(folder, life) }, Enrolment { authority, book, life }))
+    let token_file = choice.token_file(cluster);
+    write_token(&book, authorities.newest(), &token_file)?;
+    let source = Source::Own(Own { book: book.clone(), life, token_file });
+    Ok((Keys { credentials, path, source }, Enrolment { book, life }))
 }
 
-/// A token for nodes, in a file that only the user can read. One that is there and can still be used stays.
-fn write_token(book: &TokenBook, authority: &Authority, path: &Path) -> Result<(), LockError> {
+/// A token for nodes, in a file that only the user can read. One that is there, names this authority and can still be used stays.
+fn write_token(book: &TokenBook, authority: Fingerprint, path: &Path) -> Result<(), LockError> {
     let now = today();
     let there = secret::read(path).ok().and_then(|text| Token::parse(&String::from_utf8(text).ok()?).ok());
     let good = |token: &Token| {
         let listed = book.list().unwrap_or_default();
         listed.iter().any(|entry| entry.id == token.id && entry.state(now) == TokenState::Good)
     };
-    if there.as_ref().is_some_and(good) {
+    if there.as_ref().is_some_and(|token| token.fingerprint == authority && good(token)) {
         return Ok(());
     }
     let terms = TokenTerms { role: Role::Node, life: FIRST_TOKEN_LIFE, uses: None, stay: Stay::Unbounded };
-    let token = book.create(terms, authority.fingerprint(), now)?;
+    let token = book.create(terms, authority, now)?;
     Ok(secret::replace(path, format!("{}\n", token.to_text()).as_bytes())?)
 }
 
