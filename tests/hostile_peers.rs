@@ -367,7 +367,8 @@ fn a_client_that_asks_the_head_to_drain_a_node_is_expelled_and_the_node_works_on
             dial(cluster.address, &security, &Hello::new(id, 0, Purpose::Heart), Timeouts::default()).unwrap();
         let (address, labels, total) = (String::new(), BTreeMap::new(), Resources::default());
         let join = Join { uid: 77, identity: 0, role: Role::Node, address, total, labels, driver_only: true };
-        say_word(wire.as_mut(), &postcard::to_allocvec(&(join, Some(true))).unwrap());
+        let epoch = 0_u64;
+        say_word(wire.as_mut(), &postcard::to_allocvec(&(join, Some(true), epoch)).unwrap());
         let mut len = [0; 4];
         read_exact(wire.as_mut(), &mut len).unwrap();
         let mut answer = vec![0; u32::from_le_bytes(len) as usize];
@@ -375,7 +376,9 @@ fn a_client_that_asks_the_head_to_drain_a_node_is_expelled_and_the_node_works_on
         assert_eq!(answer[0], 0, "it may join");
         let drain = ToController::Drain { request: 1, node: NodeId(2), grace_us: 0 };
         let beat = FrameKind(FrameKind::FIRST_FREE + 1);
-        write_frame(wire.as_mut(), beat, &postcard::to_allocvec(&drain).unwrap()).unwrap();
+        let mut bytes = epoch.to_le_bytes().to_vec();
+        bytes.extend(postcard::to_allocvec(&drain).unwrap());
+        write_frame(wire.as_mut(), beat, &bytes).unwrap();
         // The head ends the conversation.
         let mut rest = [0; 4096];
         while wire.read(&mut rest).is_ok_and(|count| count > 0) {}
