@@ -1,17 +1,30 @@
 /* How long a collective operation of MPI takes: from the moment when all ranks are ready until the last of them is done.
  *
  * usage: coll OPERATION BYTES PASSES, with p2p (there and back between ranks 0 and 1), bcast, gather, reduce or allreduce.
- * Rank 0 prints the milliseconds of each pass, one line each; the first pass is not counted and not printed. */
+ * Rank 0 prints a line for each pass: its milliseconds, and the seconds that all cores of the machine worked meanwhile, whoever they
+ * worked for. The first pass is not counted and not printed. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static float *make(long count, float value) {
   float *array = malloc(count * sizeof *array);
   if (!array) MPI_Abort(MPI_COMM_WORLD, 1);
   for (long at = 0; at < count; at++) array[at] = value;
   return array;
+}
+
+/* Seconds in which cores had nothing to do, or were not there since their hypervisor used them otherwise. */
+static double unused(void) {
+  long long user, nice, system, idle, disk, interrupts, soft, stolen;
+  FILE *stat = fopen("/proc/stat", "r");
+  if (!stat || fscanf(stat, "cpu %lld %lld %lld %lld %lld %lld %lld %lld", &user, &nice, &system, &idle, &disk, &interrupts, &soft,
+                      &stolen) != 8)
+    MPI_Abort(MPI_COMM_WORLD, 3);
+  fclose(stat);
+  return (double)(idle + disk + stolen) / sysconf(_SC_CLK_TCK);
 }
 
 int main(int argc, char **argv) {
@@ -33,7 +46,7 @@ int main(int argc, char **argv) {
     /* Twice: the first lets everybody come, the second lets them leave together. */
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
-    double start = MPI_Wtime();
+    double unused_before = unused(), looked = MPI_Wtime(), start = looked;
     if (gathers) {
       MPI_Gather(ours, count, MPI_FLOAT, all, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
     } else if (!strcmp(operation, "bcast")) {
@@ -50,7 +63,11 @@ int main(int argc, char **argv) {
     }
     double took = MPI_Wtime() - start, last;
     MPI_Reduce(&took, &last, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
-    if (rank == 0 && pass >= 0) printf("%.3f\n", last * 1e3);
+    double worked = (MPI_Wtime() - looked) * sysconf(_SC_NPROCESSORS_ONLN) - (unused() - unused_before);
+    if (rank == 0 && pass >= 0) {
+      printf("%.3f %.3f\n", last * 1e3, worked);
+      fflush(stdout);
+    }
   }
   MPI_Finalize();
   return 0;

@@ -1,12 +1,11 @@
-"""What Ray takes on this machine, for `bireme bench --collectives --peers`: two numbers on the last line, each a median.
+"""What Ray takes, for `bireme bench --collectives --peers`: one number on the last line, a median of what it does when it is warm.
 
-    peer.py call BYTES        microseconds of a call of an actor on another node without data, after a pause, which is what the
-                              recorded figure is; then of calls with so many bytes there and back, one after the other
-    peer.py broadcast BYTES   milliseconds until four other nodes have an object of the first, after a pause; then without pauses
-    peer.py broadcast BYTES NAMESPACE=ADDRESS...
-                              the same with a node on each of these hosts of a network lab; this script runs on the first
+    peer.py call BYTES NODES [NAMESPACE=ADDRESS...]        microseconds of a call of an actor on another node with so many bytes there
+                                                           and back, one after the other
+    peer.py broadcast BYTES NODES [NAMESPACE=ADDRESS...]   milliseconds until all other nodes have an object of the first; the better
+                                                           one of broadcasts with a pause before each and without
 
-Without hosts five nodes on this machine, as for the recorded figures.
+The nodes are on these hosts of a network lab, of which this script runs on the first; without hosts on this machine.
 """
 
 import contextlib
@@ -26,11 +25,10 @@ import numpy
 import ray
 from ray.cluster_utils import Cluster
 
-NODES = 5
 # Of the first node of a lab, where no other is.
 PORT = 6379
 PAUSE = 0.2
-CALLS, PAUSED_CALLS = 500, 40
+CALLS = 500
 BROADCASTS = 5
 # On hosts of a lab, where one takes seconds.
 LAB_BROADCASTS = 2
@@ -70,9 +68,13 @@ def took(action):
 
 def call(seats, size):
     value = bytes(size)
-    paused = median(PAUSED_CALLS, PAUSE, lambda: took(lambda: ray.get(seats[1].nothing.remote())))
-    hot = median(CALLS, 0, lambda: took(lambda: ray.get(seats[1].echo.remote(value))))
-    return paused * 1e6, hot * 1e6
+
+    def once():
+        return took(lambda: ray.get(seats[1].echo.remote(value)))
+
+    # Warm: these do not count.
+    median(CALLS // 5, 0, once)
+    return median(CALLS, 0, once) * 1e6
 
 
 def broadcast(seats, size, count):
@@ -82,7 +84,7 @@ def broadcast(seats, size, count):
         time.sleep(pause)
         return took(lambda: ray.get([seat.take.remote(value) for seat in seats[1:]]))
 
-    return tuple(median(count, 0, lambda pause=pause: once(pause)) * 1e3 for pause in (PAUSE, 0))
+    return min(median(count, 0, lambda pause=pause: once(pause)) for pause in (PAUSE, 0)) * 1e3
 
 
 def resources(node):
@@ -90,14 +92,14 @@ def resources(node):
 
 
 @contextlib.contextmanager
-def here(memory):
-    """Nodes on this machine."""
+def here(nodes, memory):
+    """So many nodes on this machine."""
     cluster = Cluster()
     try:
-        for node in range(NODES):
+        for node in range(nodes):
             cluster.add_node(num_cpus=1, object_store_memory=memory, resources=resources(node))
         cluster.wait_for_nodes()
-        yield NODES, {"address": cluster.address}
+        yield {"address": cluster.address}
     finally:
         cluster.shutdown()
 
@@ -115,7 +117,7 @@ def on_hosts(hosts, memory):
             command += [f"--object-store-memory={memory}", "--num-cpus=1", f"--resources={json.dumps(resources(node))}"]
             command += first if node == 0 else [f"--address={head}"]
             subprocess.run(["ip", "netns", "exec", namespace, *command], check=True, stdout=subprocess.DEVNULL)
-        yield len(hosts), {"address": head, "_node_ip_address": hosts[0][1]}
+        yield {"address": head, "_node_ip_address": hosts[0][1]}
     finally:
         for namespace, _ in hosts:
             end_all(namespace)
@@ -132,14 +134,15 @@ def end_all(namespace):
 
 
 def main():
-    what, size, hosts = sys.argv[1], int(sys.argv[2]), [host.split("=") for host in sys.argv[3:]]
+    what, size, nodes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    hosts = [host.split("=") for host in sys.argv[4:]]
     memory = max(200 << 20, 8 * size)
-    with on_hosts(hosts, memory) if hosts else here(memory) as (nodes, found):
+    with on_hosts(hosts, memory) if hosts else here(nodes, memory) as found:
         ray.init(**found, logging_level="error", log_to_driver=False)
         seats = [Seat.options(resources={f"seat{node}": 0.1}).remote() for node in range(nodes)]
         ray.get([seat.nothing.remote() for seat in seats])
         took = call(seats, size) if what == "call" else broadcast(seats, size, LAB_BROADCASTS if hosts else BROADCASTS)
-        print(*took, flush=True)
+        print(took, flush=True)
         ray.shutdown()
 
 

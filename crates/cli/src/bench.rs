@@ -41,6 +41,7 @@ use clap::builder::PossibleValuesParser;
 
 use output::Report;
 use rows::{ROWS, Row};
+use serde_json::{Map, Value};
 
 pub(crate) use crate::Outcome;
 
@@ -105,43 +106,72 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     }
     let mut tally = Tally::default();
     for row in chosen {
-        let report = Report::new(row, probe::measure(row, PAIRS, arguments.quick));
-        println!("{}", if arguments.json { report.json() } else { report.table_line() });
-        tally.add(row.name, report.result.as_ref().map(|figures| figures.holds));
+        let measured = probe::measure(row, PAIRS, arguments.quick);
+        let report = match measured.and_then(|pairs| Ok((pairs, beside(row.name, arguments.quick)?))) {
+            Ok((pairs, more)) => Report::new(row, Ok(pairs)).with(more),
+            Err(error) => Report::new(row, Err(error)),
+        };
+        report.print(arguments.json);
+        tally.add(row.name, report.verdict());
     }
     Ok(tally.verdict(arguments.check))
 }
 
-/// The rows that failed, and those whose bar does not hold.
+/// What stands beside a row: what a round trip takes on this machine where the row is one.
+fn beside(row: &str, quick: bool) -> Outcome<Map<String, Value>> {
+    let mut more = Map::new();
+    if rows::ROUND_TRIPS.contains(&row) {
+        floor::Latencies::measure(if quick { 500 } else { 5_000 })?.beside(&mut more);
+    }
+    Ok(more)
+}
+
+/// What the figures of a row say about its bars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// All of them hold.
+    Holds,
+    /// One does not.
+    Missed,
+    /// Those that were judged hold, and another one is a multiple of something that was not measured in this run.
+    Unmeasured(&'static str),
+}
+
+/// The rows that failed, those whose bar does not hold, and those that could not be judged.
 #[derive(Default)]
 struct Tally {
     failed: Vec<&'static str>,
     missed: Vec<&'static str>,
+    unmeasured: Vec<String>,
 }
 
 impl Tally {
-    /// Counts a row: whether its bar holds, or why there are no figures.
-    fn add(&mut self, name: &'static str, holds: Result<bool, &String>) {
-        match holds {
+    /// Counts a row: what it says about its bars, or why there are no figures.
+    fn add(&mut self, name: &'static str, verdict: Result<Verdict, &String>) {
+        match verdict {
             Err(error) => {
                 eprintln!("bireme: {name} failed: {error}");
                 self.failed.push(name);
             }
-            Ok(false) => self.missed.push(name),
-            Ok(true) => {}
+            Ok(Verdict::Missed) => self.missed.push(name),
+            Ok(Verdict::Unmeasured(what)) => self.unmeasured.push(format!("{name} ({what})")),
+            Ok(Verdict::Holds) => {}
         }
     }
 
-    /// Names the rows that failed, and with `check` those whose bar does not hold.
+    /// Names the rows that failed, and with `check` those whose bar does not hold or could not be judged.
     fn verdict(&self, check: bool) -> ExitCode {
-        let Self { failed, missed } = self;
+        let Self { failed, missed, unmeasured } = self;
         if check && !missed.is_empty() {
             eprintln!("bireme: the bar does not hold for: {}", missed.join(", "));
+        }
+        if check && !unmeasured.is_empty() {
+            eprintln!("bireme: not judged, since this was not measured in the same run: {}", unmeasured.join(", "));
         }
         if !failed.is_empty() {
             eprintln!("bireme: no figures for: {}", failed.join(", "));
         }
-        let well = failed.is_empty() && (missed.is_empty() || !check);
+        let well = failed.is_empty() && (missed.is_empty() && unmeasured.is_empty() || !check);
         if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
@@ -227,6 +257,24 @@ mod tests {
         assert!(error.is_some_and(|text| text.contains("wait_each") && text.contains("--python")));
         let text = not_among("row of one node", ROWS, "chain");
         assert!(text.contains("chain") && text.contains("tasks_async"), "{text}");
+    }
+
+    #[test]
+    fn a_bar_that_was_missed_or_not_judged_fails_only_with_check() {
+        for verdict in [Verdict::Missed, Verdict::Unmeasured("Ray")] {
+            let mut tally = Tally::default();
+            tally.add("chain", Ok(Verdict::Holds));
+            assert_eq!(tally.verdict(true), ExitCode::SUCCESS);
+            tally.add("chain", Ok(verdict));
+            assert_eq!(tally.verdict(true), ExitCode::FAILURE, "{verdict:?}");
+            assert_eq!(tally.verdict(false), ExitCode::SUCCESS, "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn rows_that_are_round_trips_are_among_the_rows() {
+        assert!(rows::ROUND_TRIPS.iter().all(|name| rows::find(name).is_some()));
+        assert!(beside("chain", true).unwrap().is_empty());
     }
 
     #[test]

@@ -50,6 +50,9 @@ fn a_row_is_one_line_of_json_with_every_key() {
         assert!(line[key].as_f64().is_some_and(|number| number >= 0.0), "{key} in {line}");
     }
     assert!(line["holds"].is_boolean() && line["pairs"].as_u64() >= Some(7), "{line}");
+    for key in ["blocking_one_core_us", "blocking_two_cores_us", "spinning_us"] {
+        assert!(line["more"][key].as_f64().is_some_and(|number| number > 0.0), "{key} in {line}");
+    }
 }
 
 #[test]
@@ -113,6 +116,14 @@ fn a_python_without_the_package_is_an_error_that_says_how_to_install_it() {
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(error.contains("bare-python") && error.contains("pip install ."), "{error}");
+}
+
+#[test]
+fn a_check_of_python_without_the_peer_that_bars_need_is_refused_at_once() {
+    let output = bireme(&["bench", "--python", "--check", "task_sync", "wait_each"]);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("--peer ray") && error.contains("task_sync") && !error.contains("wait_each"), "{error}");
 }
 
 #[test]

@@ -110,6 +110,9 @@ fn every_row_is_a_line_of_json_and_nothing_is_left() {
         assert!(line["holds"].is_boolean(), "{line}");
     }
     assert_eq!(lines[0]["more"]["mutual_tls"], said.contains("TLS between"));
+    for key in ["blocking_one_core_us", "blocking_two_cores_us", "spinning_us"] {
+        assert!(lines[0]["more"][key].as_f64().is_some_and(|number| number > 0.0), "{key} in {}", lines[0]);
+    }
     folder.is_empty_after(run);
 }
 

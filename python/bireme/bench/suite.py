@@ -2,7 +2,8 @@
 
 `bireme bench --python` starts this script once per row and reads its lines of JSON, one per round:
 `{"system": ..., "row": ..., "ours": ..., "floor": ...}`. `ours` is the measure, `floor` what this machine does without
-any engine, measured straight after it, or null where a row has none. Rows and their bars are judged by the caller.
+any engine, measured straight after it, or null where a row has none. Rows and their bars are judged by the caller. Both
+systems are warm: the first round of everything does not count, but for the rows about a start.
 
 The script is also run by interpreters in which the package is not installed, so it imports nothing of it.
 """
@@ -217,6 +218,7 @@ def tasks_async(suite: Suite) -> Round:
     def batch() -> None:
         system.get([task.remote() for _ in range(count)])
 
+    batch()
     return lambda: Pair(suite.per_second(batch, count))
 
 
@@ -236,7 +238,7 @@ def calls_of(suite: Suite, actor: type[Cell] | type[AsyncCell]) -> Round:
     def batch() -> None:
         system.get([cell.nothing.remote() for _ in range(count)])
 
-    system.get([cell.nothing.remote() for _ in range(100)])
+    batch()
     return lambda: Pair(suite.per_second(batch, count))
 
 
@@ -256,6 +258,7 @@ def actors_created(suite: Suite) -> Round:
         await_the_end_of_processes(at_rest)
         return Pair(count / took)
 
+    measure()
     return measure
 
 

@@ -63,6 +63,9 @@ pub(crate) fn run(options: &Options<'_>) -> Outcome<ExitCode> {
     if options.list {
         return Ok(super::list_of(&chosen));
     }
+    if options.check {
+        Place::require_encryption()?;
+    }
     // Before there is any thread.
     let stage = Stage::new(stop_signals()?, options.quick)?;
     super::warn_about_this_machine();
@@ -77,11 +80,8 @@ pub(crate) fn run(options: &Options<'_>) -> Outcome<ExitCode> {
             Err(error) => Report::new(row, Err(error)),
         };
         stage.check()?;
-        match options.json {
-            true => println!("{}", report.json()),
-            false => report.table_lines().iter().for_each(|line| println!("{line}")),
-        }
-        tally.add(row.name, report.result.as_ref().map(|figures| figures.holds));
+        report.print(options.json);
+        tally.add(row.name, report.verdict());
     }
     Ok(tally.verdict(options.check))
 }

@@ -13,7 +13,7 @@
 //! | `plans` | one function for its rows: who sends to whom in a reduce, over links with a delay |
 //! | `faults` | one function per row: a participant is killed half-way |
 //! | `cost` | one function per row: processor time |
-//! | `peers`, `ray` | what others did, recorded, or measured in the same run |
+//! | `peers`, `mpich`, `ray` | what others do in the same run |
 //! | `figures` | sweeps for plots |
 //!
 //! Every duration is in units of S/B: the time that a plain copy of as many bytes takes through one socket between two
@@ -28,6 +28,7 @@ mod field;
 mod figures;
 mod kill;
 mod moving;
+mod mpich;
 mod peers;
 mod plans;
 mod ray;
@@ -77,11 +78,12 @@ pub(crate) fn run(arguments: &CollectiveArguments, options: &Options<'_>) -> Out
     }
     // Before there is any thread.
     let stage = Stage::new(stop_signals()?, options.quick)?;
-    let peers = Peers::of(arguments.peers)?;
+    refuse_half_a_check(options.check, arguments.peers, &chosen)?;
+    let peers = arguments.peers.then(Peers::installed).transpose()?;
     super::warn_about_this_machine();
     eprintln!("bireme: {}", Place::words());
     if let Some(folder) = &arguments.plot {
-        figures::draw(&stage, &peers, folder)?;
+        figures::draw(&stage, peers.as_ref(), folder)?;
         return Ok(ExitCode::SUCCESS);
     }
     if !options.json {
@@ -91,20 +93,27 @@ pub(crate) fn run(arguments: &CollectiveArguments, options: &Options<'_>) -> Out
     for row in chosen {
         let measured = (row.probe.measure)(&stage, row.probe.shape);
         stage.check()?;
-        let (report, is_beaten) = match measured {
+        let report = match measured {
             Ok(measured) => {
-                let more = peers.beside(&stage, row, &measured);
-                let is_beaten = peers::is_beaten(row, &more);
-                (Report::new(row, Ok(measured.pairs)).with(more), is_beaten)
+                let beside = peers::beside(peers.as_ref(), &stage, row, &measured);
+                stage.check()?;
+                let report = Report::new(row, Ok(measured.pairs)).with(beside.more);
+                report.and_holds(beside.is_beaten).without(beside.unmeasured)
             }
-            Err(error) => (Report::new(row, Err(error)), false),
+            Err(error) => Report::new(row, Err(error)),
         };
-        match options.json {
-            true => println!("{}", report.json()),
-            false => report.table_lines().iter().for_each(|line| println!("{line}")),
-        }
-        let beats = report.result.as_ref().map(|figures| figures.holds && is_beaten);
-        tally.add(row.name, beats);
+        report.print(options.json);
+        tally.add(row.name, report.verdict());
     }
     Ok(tally.verdict(options.check))
+}
+
+/// A check without what the bars of these rows need can only fail, and would do so after half an hour.
+fn refuse_half_a_check(check: bool, peers: bool, rows: &[&rows::CollectiveRow]) -> Outcome<()> {
+    let against_ray: Vec<&str> = rows.iter().filter(|row| row.probe.ray.is_some()).map(|row| row.name).collect();
+    if check && !peers && !against_ray.is_empty() {
+        let text = "bars that are multiples of Ray are judged by what it does in the same run: add --peers, for";
+        return Err(format!("{text} {}", against_ray.join(", ")).into());
+    }
+    if check { Place::require_encryption() } else { Ok(()) }
 }

@@ -1,11 +1,15 @@
 //! The floors: the same work done with nothing but the operating system. No code of the engine takes part.
 //!
 //! Floors that need a second process start this executable again with `bench-floor` ([`serve`]), one end of a socket
-//! pair as its standard input. Latency floors are pinned to two cores, since free placement changes them fivefold.
+//! pair as its standard input. Latency floors are pinned to cores, since free placement changes them fivefold.
 
 // Fresh shared pages can only be mapped by an unsafe call.
 #[allow(unsafe_code)]
 mod fresh;
+mod latency;
+// So can shared words.
+#[allow(unsafe_code)]
+mod shared;
 
 use std::fs;
 use std::hint::black_box;
@@ -25,6 +29,7 @@ use super::cluster::wire::{self, Wire};
 use super::measure::{median_us, seconds};
 
 pub(super) use fresh::copy_into_fresh_shared_pages;
+pub(super) use latency::{Latencies, spinning};
 
 /// Bytes of a message there and back.
 const PING_BYTES: usize = 32;
@@ -50,8 +55,16 @@ enum Side {
     Echo { core: usize },
     /// Read so many bytes, then send one.
     Drain { bytes: usize },
-    /// Print the median of so many round trips with an echo on another core.
-    PingPong { count: usize },
+    /// Print the median of so many round trips with an echo on another core, or on the same one.
+    PingPong {
+        count: usize,
+        #[arg(long)]
+        one_core: bool,
+    },
+    /// Print the median of so many round trips with a process that spins on a word of shared memory.
+    Spinning { count: usize },
+    /// Be that process, on this core; the memory is the standard input.
+    Spin { core: usize },
     /// Be one of two processes with a connection between their hosts.
     Wire {
         #[command(subcommand)]
@@ -66,18 +79,31 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome<()> {
         Side::Hold => hold(),
         Side::Echo { core } => echo(core),
         Side::Drain { bytes } => drain(bytes),
-        Side::PingPong { count } => {
-            println!("{}", ping_pong_here(count)?);
+        Side::PingPong { count, one_core } => {
+            println!("{}", ping_pong_here(count, one_core)?);
             Ok(())
         }
+        Side::Spinning { count } => {
+            println!("{}", latency::spinning_here(count)?);
+            Ok(())
+        }
+        Side::Spin { core } => latency::spin(core),
         Side::Wire { side } => wire::serve(side),
     }
 }
 
 /// Median of the microseconds of a blocking round trip between two processes on two cores.
 pub(super) fn ping_pong(count: usize) -> Outcome<f64> {
-    let mut command = Command::new(std::env::current_exe()?);
-    let output = command.args(["bench-floor", "ping-pong", &count.to_string()]).stderr(Stdio::inherit()).output()?;
+    ping_pong_with(&["bench-floor", "ping-pong", &count.to_string()])
+}
+
+/// The same with both processes on one core, where none has to wake up.
+fn ping_pong_on_one_core(count: usize) -> Outcome<f64> {
+    ping_pong_with(&["bench-floor", "ping-pong", &count.to_string(), "--one-core"])
+}
+
+fn ping_pong_with(arguments: &[&str]) -> Outcome<f64> {
+    let output = Command::new(std::env::current_exe()?).args(arguments).stderr(Stdio::inherit()).output()?;
     Ok(std::str::from_utf8(&output.stdout)?.trim().parse()?)
 }
 
@@ -206,8 +232,9 @@ fn drain(bytes: usize) -> Outcome<()> {
     Ok(())
 }
 
-fn ping_pong_here(count: usize) -> Outcome<f64> {
-    let [here, there] = two_cores()?;
+fn ping_pong_here(count: usize, one_core: bool) -> Outcome<f64> {
+    let [here, other_core] = two_cores()?;
+    let there = if one_core { here } else { other_core };
     let (mut socket, mut other) = other_side(&["echo", &there.to_string()])?;
     pin_to(here)?;
     let mut message = [1; PING_BYTES];

@@ -2,16 +2,18 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Outcome;
 use super::measure::{Pair, Summary};
 use super::probe::Probe;
 use super::rows::Row;
+use super::{Outcome, Verdict};
 
 /// A row with what was measured.
 pub(crate) struct Report<P: 'static = fn(&Probe) -> Outcome<()>> {
     row: &'static Row<P>,
     /// What else was seen, by name: not judged.
     more: Map<String, Value>,
+    /// What a bar needs that was not measured in this run.
+    unmeasured: Option<&'static str>,
     /// The figures, or why there are none.
     pub(crate) result: Result<Figures, String>,
 }
@@ -34,12 +36,43 @@ impl<P> Report<P> {
             let holds = |limit| row.judged.holds(summary.value, summary.ratio, limit);
             Ok(Figures { summary, pairs: pairs.len(), holds: holds(row.bar), meets_goal: holds(row.goal) })
         });
-        Self { row, more: Map::new(), result }
+        Self { row, more: Map::new(), unmeasured: None, result }
     }
 
     /// With what else was seen.
     pub(crate) fn with(self, more: Map<String, Value>) -> Self {
         Self { more, ..self }
+    }
+
+    /// With a bar that is judged elsewhere: whether it holds.
+    pub(crate) fn and_holds(mut self, holds: bool) -> Self {
+        if let Ok(figures) = &mut self.result {
+            figures.holds &= holds;
+        }
+        self
+    }
+
+    /// Without this, which a bar needs.
+    pub(crate) fn without(self, unmeasured: Option<&'static str>) -> Self {
+        Self { unmeasured, ..self }
+    }
+
+    /// What the figures say about the bars, or why there are none.
+    pub(super) fn verdict(&self) -> Result<Verdict, &String> {
+        let figures = self.result.as_ref()?;
+        Ok(match (figures.holds, self.unmeasured) {
+            (false, _) => Verdict::Missed,
+            (true, Some(what)) => Verdict::Unmeasured(what),
+            (true, None) => Verdict::Holds,
+        })
+    }
+
+    /// Prints the row: a line of JSON, or lines of the table.
+    pub(super) fn print(&self, json: bool) {
+        match json {
+            true => println!("{}", self.json()),
+            false => self.table_lines().iter().for_each(|line| println!("{line}")),
+        }
     }
 
     /// One line of JSON. `bar` and `goal` are limits of what `judged` names.
@@ -63,7 +96,10 @@ impl<P> Report<P> {
                 line["floor"] = json!(floor);
                 line["ratio"] = json!(ratio);
                 line["pairs"] = json!(figures.pairs);
-                line["holds"] = json!(figures.holds);
+                line["holds"] = match self.unmeasured {
+                    Some(_) if figures.holds => Value::Null,
+                    _ => json!(figures.holds),
+                };
             }
             Err(error) => {
                 for key in ["value", "spread", "floor", "ratio"] {
@@ -73,6 +109,9 @@ impl<P> Report<P> {
                 line["holds"] = json!(false);
             }
         }
+        if let Some(what) = self.unmeasured {
+            line["unmeasured"] = json!(what);
+        }
         if !self.more.is_empty() {
             line["more"] = Value::Object(self.more.clone());
         }
@@ -81,10 +120,7 @@ impl<P> Report<P> {
 
     /// The line of the table, and one below with what else was seen.
     pub(crate) fn table_lines(&self) -> Vec<String> {
-        let shown = |value: &Value| value.as_f64().map_or_else(|| value.to_string(), number);
-        let more: Vec<String> = self.more.iter().map(|(name, value)| format!("{name} {}", shown(value))).collect();
-        let below = (!more.is_empty()).then(|| format!("  {}", more.join(", ")));
-        std::iter::once(self.table_line()).chain(below).collect()
+        std::iter::once(self.table_line()).chain(line_below(&self.more)).collect()
     }
 
     /// One line of the table.
@@ -104,15 +140,23 @@ impl<P> Report<P> {
                 &number(summary.ratio),
                 &bar,
                 &goal,
-                match (holds, meets_goal) {
-                    (true, true) => "yes, goal",
-                    (true, false) => "yes",
-                    (false, _) => "no",
+                match (holds, self.unmeasured, meets_goal) {
+                    (true, None, true) => "yes, goal",
+                    (true, None, false) => "yes",
+                    (true, Some(_), _) => "not judged",
+                    (false, ..) => "no",
                 },
             ]),
             Err(_) => line(&[name, "failed", unit, "-", "-", "-", &bar, &goal, "no"]),
         }
     }
+}
+
+/// The line below a row, with what else was seen; none when there is nothing.
+pub(super) fn line_below(more: &Map<String, Value>) -> Option<String> {
+    let shown = |value: &Value| value.as_f64().map_or_else(|| value.to_string(), number);
+    let more: Vec<String> = more.iter().map(|(name, value)| format!("{name} {}", shown(value))).collect();
+    (!more.is_empty()).then(|| format!("  {}", more.join(", ")))
 }
 
 /// The names of the columns.
@@ -178,6 +222,21 @@ mod tests {
         assert!(report("task_sync", 44.0, 43.0).result.is_ok_and(|figures| !figures.holds));
         assert!(report("kill_retry", 4.0, 1.0).result.is_ok_and(|figures| figures.holds && figures.meets_goal));
         assert!(report("kill_retry", 40.0, 99.0).result.is_ok_and(|figures| !figures.holds));
+    }
+
+    #[test]
+    fn a_row_without_what_its_bar_needs_is_not_judged_unless_another_bar_is_missed() {
+        let verdict = |ours, unmeasured| {
+            let report = report("kill_retry", ours, 1.0).without(unmeasured);
+            report.verdict().map_err(String::clone)
+        };
+        assert_eq!(verdict(4.0, None), Ok(Verdict::Holds));
+        assert_eq!(verdict(4.0, Some("Ray")), Ok(Verdict::Unmeasured("Ray")));
+        assert_eq!(verdict(40.0, Some("Ray")), Ok(Verdict::Missed));
+        let line = report("kill_retry", 4.0, 1.0).without(Some("Ray"));
+        assert!(line.table_line().ends_with("not judged"));
+        let line: Value = serde_json::from_str(&line.json()).unwrap();
+        assert!(line["holds"].is_null() && line["unmeasured"] == "Ray", "{line}");
     }
 
     #[test]

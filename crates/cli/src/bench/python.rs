@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `rows` | the table of rows: unit, bars, goal, and Ray's figures where Ray is not measured |
+//! | `rows` | the table of rows: unit, bars, goal |
 //! | `interpreter` | which Python, and the environment with Ray |
 //! | `suite` | a run of the benchmark script, which is part of the package |
 //! | `verdict` | figures against bars |
@@ -90,6 +90,11 @@ pub(crate) fn run(arguments: &PythonArguments, options: &Options<'_>) -> Outcome
     if options.list {
         return Ok(super::list_of(&chosen));
     }
+    if options.check && arguments.peer.is_none() && chosen.iter().any(|row| row.needs_peer()) {
+        let names: Vec<&str> = chosen.iter().filter(|row| row.needs_peer()).map(|row| row.name).collect();
+        let text = "bars that are multiples of Ray are judged by what it does in the same run: add --peer ray, for";
+        return Err(format!("{text} {}", names.join(", ")).into());
+    }
     let python = Interpreter::find(arguments.python_exe.as_deref())?;
     let script = python.script()?;
     let ours = Suite { system: "bireme", python: python.path(), script: &script, quick: options.quick };
@@ -99,13 +104,16 @@ pub(crate) fn run(arguments: &PythonArguments, options: &Options<'_>) -> Outcome
     super::warn_about_this_machine();
     if !options.json {
         eprintln!("bireme: the package in {}", python.path().display());
-        println!("{}", output::table_head(peer.is_some()));
+        println!("{}", output::table_head());
     }
     let mut tally = super::Tally::default();
     for row in chosen {
         let report = measure(row, &ours, peer.as_ref());
-        println!("{}", if options.json { output::json(&report) } else { output::table_line(&report) });
-        tally.add(row.name, report.result.as_ref().map(|figures| figures.holds()));
+        match options.json {
+            true => println!("{}", output::json(&report)),
+            false => output::table_lines(&report).iter().for_each(|line| println!("{line}")),
+        }
+        tally.add(row.name, report.verdict());
     }
     Ok(tally.verdict(options.check))
 }
@@ -115,13 +123,16 @@ fn measure(row: &'static Row, ours: &Suite<'_>, peer: Option<&Suite<'_>>) -> Rep
     let rounds = if ours.quick { QUICK_ROUNDS } else { ROUNDS };
     let measured = || {
         let mut pairs = ours.measure(row.name, rounds.first)?;
-        // Without the peer a row still has figures of ours, so the run goes on and the bars fall back on the table.
+        // Without the peer a row still has figures of ours, so the run goes on; what its bars need is missing then.
         let of_peer = peer.and_then(|peer| {
             let measured = peer.measure(row.name, rounds.peer);
             measured.inspect_err(|error| eprintln!("bireme: {} of {} failed: {error}", row.name, peer.system)).ok()
         });
         pairs.extend(ours.measure(row.name, rounds.second)?);
-        Ok((pairs, of_peer))
+        Ok((pairs, of_peer, super::beside(row.name, ours.quick)?))
     };
-    Report::new(row, measured())
+    match measured() {
+        Ok((pairs, of_peer, more)) => Report::new(row, Ok((pairs, of_peer))).with(more),
+        Err(error) => Report::new(row, Err(error)),
+    }
 }

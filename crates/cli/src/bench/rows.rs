@@ -209,6 +209,9 @@ pub(crate) const ROWS: &[Row] = &[
     },
 ];
 
+/// Rows that are a round trip: what stands beside them is what a round trip takes on this machine, by how one waits.
+pub(super) const ROUND_TRIPS: [&str; 2] = ["task_sync", "actor_sync"];
+
 /// The row with this name.
 pub(crate) fn find(name: &str) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.name == name)

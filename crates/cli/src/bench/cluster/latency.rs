@@ -12,7 +12,7 @@ use super::driver::{Driver, Order};
 use super::nodes::Nodes;
 use super::place::Place;
 use super::stage::{Measured, Stage};
-use super::wire::{MESSAGE_BYTES, ping_pong};
+use super::wire::{MESSAGE_BYTES, latencies, ping_pong};
 
 /// Nodes of the larger cluster whose messages are counted.
 const MANY_NODES: usize = 8;
@@ -29,7 +29,8 @@ pub(super) fn remote_task(stage: &Stage) -> Outcome<Measured> {
     })?;
     driver.end()?;
     let tls = nodes.status()?.security.mutual_tls;
-    Ok(Measured::from(pairs).and("mutual_tls", tls).and("replicas", 0))
+    let floors = latencies(stage, nodes.place(), [0, 1], MESSAGE_BYTES, count)?;
+    Ok(Measured::from(pairs).and("mutual_tls", tls).and("replicas", 0).and_latencies(floors))
 }
 
 /// How many TCP segments do all nodes of a cluster send for a task, against a cluster of two? It must not grow.

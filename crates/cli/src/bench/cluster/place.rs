@@ -36,6 +36,16 @@ impl Place {
         }
     }
 
+    /// Fails where nodes would be on one machine: there they do not encrypt, and bars are about nodes that do.
+    pub(in crate::bench) fn require_encryption() -> Outcome<()> {
+        match REFUSED.as_deref() {
+            None => Ok(()),
+            Some(reason) => {
+                Err(format!("bars are judged with encryption, between hosts of a network lab: {reason}").into())
+            }
+        }
+    }
+
     /// A command that runs on a host; the first is 0. This user's settings do not count there.
     pub(in crate::bench) fn command(&self, host: usize, arguments: &[&str]) -> Outcome<Command> {
         let program = std::env::current_exe()?;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::super::Outcome;
+use super::super::floor::Latencies;
 use super::super::measure::Pair;
 use super::lines::wait;
 
@@ -31,6 +32,12 @@ impl From<Vec<Pair>> for Measured {
 }
 
 impl Measured {
+    /// With the round trips of the machine, which are not judged.
+    pub(in crate::bench) fn and_latencies(mut self, latencies: Latencies) -> Self {
+        latencies.beside(&mut self.more);
+        self
+    }
+
     /// With one more figure that is not judged.
     pub(in crate::bench) fn and(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.more.insert(name.to_owned(), value.into());

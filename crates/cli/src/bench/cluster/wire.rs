@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Subcommand;
 
 use super::super::Outcome;
-use super::super::floor::{pin_to, two_cores};
+use super::super::floor::{Latencies, pin_to, spinning, two_cores};
 use super::super::machine::Moment;
 use super::super::measure::{median_us, seconds};
 use super::lines::Lines;
@@ -26,7 +26,13 @@ const FLOOR_WAIT: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Subcommand)]
 pub(crate) enum Wire {
     /// Say where to connect to, then send back what comes.
-    Echo { bind: IpAddr, bytes: usize },
+    Echo {
+        bind: IpAddr,
+        bytes: usize,
+        /// On the core of the other process.
+        #[arg(long)]
+        one_core: bool,
+    },
     /// Print the median of so many round trips in microseconds.
     Ping { to: SocketAddr, bytes: usize, count: usize },
     /// Say where to connect to, then read all that comes into the place of an object again and again, and say so.
@@ -40,9 +46,9 @@ pub(crate) enum Wire {
 pub(crate) fn serve(side: Wire) -> Outcome<()> {
     let cores = two_cores()?;
     match side {
-        Wire::Echo { bind, bytes } => {
+        Wire::Echo { bind, bytes, one_core } => {
             let mut message = vec![1; bytes];
-            pin_to(cores[1])?;
+            pin_to(if one_core { cores[0] } else { cores[1] })?;
             let listener = TcpListener::bind((bind, 0))?;
             println!("{}", listener.local_addr()?);
             let (mut peer, _) = listener.accept()?;
@@ -160,8 +166,35 @@ pub(in crate::bench) fn ping_pong(
     bytes: usize,
     count: usize,
 ) -> Outcome<f64> {
+    ping_pong_on(stage, place, hosts, bytes, count, &[])
+}
+
+/// The same with both processes on one core and on two, and beside it processes that spin on shared memory, which have no
+/// hosts and no bytes.
+pub(in crate::bench) fn latencies(
+    stage: &Stage,
+    place: &Place,
+    hosts: [usize; 2],
+    bytes: usize,
+    count: usize,
+) -> Outcome<Latencies> {
+    Ok(Latencies {
+        blocking_one_core: ping_pong_on(stage, place, hosts, bytes, count, &["--one-core"])?,
+        blocking_two_cores: ping_pong(stage, place, hosts, bytes, count)?,
+        spinning: spinning(count)?,
+    })
+}
+
+fn ping_pong_on(
+    stage: &Stage,
+    place: &Place,
+    hosts: [usize; 2],
+    bytes: usize,
+    count: usize,
+    flags: &[&str],
+) -> Outcome<f64> {
     let (bind, bytes) = (place.address(hosts[1])?.to_string(), bytes.to_string());
-    let (_echo, mut lines) = start(place, hosts[1], &["echo", &bind, &bytes])?;
+    let (_echo, mut lines) = start(place, hosts[1], &[&["echo", &bind, &bytes], flags].concat())?;
     let to = lines.next(stage.stop(), FLOOR_WAIT)?;
     let (_ping, mut lines) = start(place, hosts[0], &["ping", &to, &bytes, &count.to_string()])?;
     Ok(lines.next(stage.stop(), FLOOR_WAIT)?.parse()?)

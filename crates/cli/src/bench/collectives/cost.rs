@@ -18,20 +18,12 @@ use super::shape::Shape;
 const OBJECTS: usize = 5;
 
 /// How many processor seconds does a gigabyte from one node to another cost?
-pub(super) fn plain(stage: &Stage, shape: Shape) -> Outcome<Measured> {
-    seconds_per_gigabyte(stage, shape, false)
-}
-
-/// The same with its bytes encrypted.
-pub(super) fn encrypted(stage: &Stage, shape: Shape) -> Outcome<Measured> {
-    seconds_per_gigabyte(stage, shape, true)
-}
-
+///
 /// All that the machine does counts, on both sides, but not what the driver does to put the objects, and not what the nodes do while
 /// the floor is measured.
-fn seconds_per_gigabyte(stage: &Stage, shape: Shape, encrypted: bool) -> Outcome<Measured> {
+pub(super) fn seconds_per_gigabyte(stage: &Stage, shape: Shape) -> Outcome<Measured> {
     let shape = shape.sized(stage);
-    let nodes = field::nodes(stage, shape, encrypted)?;
+    let nodes = field::nodes(stage, shape)?;
     let mut field = Field::new(stage, &nodes, shape)?;
     let task = broadcast_of(shape.bytes, Arrival::Together);
     field.number(task.clone())?;
@@ -50,7 +42,7 @@ fn seconds_per_gigabyte(stage: &Stage, shape: Shape, encrypted: bool) -> Outcome
         Ok(Pair { ours: ours / gigabytes, floor: floor / gigabytes })
     })?;
     field.end()?;
-    Ok(Measured::from(pairs).and("bytes", OBJECTS * shape.bytes))
+    Ok(Measured::from(pairs).and("encrypted", shape.encrypted).and("bytes", OBJECTS * shape.bytes))
 }
 
 /// A core for each node, as both processes of the floor have one.

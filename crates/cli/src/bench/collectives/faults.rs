@@ -25,7 +25,7 @@ pub(super) fn killed_reduce(stage: &Stage, shape: Shape) -> Outcome<Measured> {
 fn extra(stage: &Stage, shape: Shape, task: impl Fn(usize, Option<Kill>) -> Task) -> Outcome<Measured> {
     let shape = shape.sized(stage);
     let pairs = stage.measure(|_| {
-        let nodes = field::nodes(stage, shape, false)?;
+        let nodes = field::nodes(stage, shape)?;
         let mut field = Field::new(stage, &nodes, shape)?;
         field.number(task(shape.bytes, None))?;
         let (floor, plain) = (field.floor()?, field.number(task(shape.bytes, None))?);

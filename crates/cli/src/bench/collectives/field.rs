@@ -9,18 +9,37 @@ use super::super::cluster::wire::{Copied, copy};
 use super::seats::Task;
 use super::shape::Shape;
 
-/// Starts nodes on hosts of their own, with bytes of objects encrypted or not.
-pub(super) fn nodes(stage: &Stage, shape: Shape, encrypted: bool) -> Outcome<Nodes> {
-    nodes_at(stage, Place::up(shape.nodes, shape.rate())?, shape, encrypted)
+/// Starts nodes on hosts of their own: with their defaults, unless the shape says that bytes of objects are not encrypted.
+pub(super) fn nodes(stage: &Stage, shape: Shape) -> Outcome<Nodes> {
+    nodes_at(stage, Place::up(shape.nodes, shape.rate())?, shape)
 }
 
 /// The same at a place that is there.
-pub(super) fn nodes_at(stage: &Stage, place: Place, shape: Shape, encrypted: bool) -> Outcome<Nodes> {
-    let switch = if encrypted { "on" } else { "off" };
+pub(super) fn nodes_at(stage: &Stage, place: Place, shape: Shape) -> Outcome<Nodes> {
     let delay = format!("{}ms", shape.delay_ms);
-    let mut nodes = Nodes::at(stage, place, &["--bulk-encryption", switch, "--link-delay", &delay])?;
+    let mut flags = Vec::new();
+    if !shape.encrypted {
+        flags.extend(["--bulk-encryption", "off"]);
+    }
+    if shape.delay_ms > 0 {
+        flags.extend(["--link-delay", &delay]);
+    }
+    let mut nodes = Nodes::at(stage, place, &flags)?;
     nodes.start_all(stage, &vec![1.0; shape.nodes])?;
+    let security = nodes.status()?.security;
+    if matches!(nodes.place(), Place::Lab(_)) && (!security.mutual_tls || security.bulk_encryption != shape.encrypted) {
+        return Err(format!("nodes of a row with encryption {} say {security:?}", shape.encrypted).into());
+    }
     Ok(nodes)
+}
+
+/// What a pass took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pass {
+    /// From the start to the last end.
+    pub(super) milliseconds: f64,
+    /// Of all cores, whatever they did.
+    pub(super) busy_seconds: f64,
 }
 
 /// A driver at the first node, with a seat on each.
@@ -44,9 +63,17 @@ impl<'a> Field<'a> {
         self.driver.ask(&Order::Collective(task))
     }
 
-    /// The same where the answer is one number.
+    /// The same where only the first number of the answer is of interest.
     pub(super) fn number(&mut self, task: Task) -> Outcome<f64> {
         Ok(*self.ask(task)?.first().ok_or("a driver answered nothing")?)
+    }
+
+    /// The same for what moves objects: how long it took, and what the cores did meanwhile.
+    pub(super) fn pass(&mut self, task: Task) -> Outcome<Pass> {
+        match self.ask(task)?[..] {
+            [milliseconds, busy_seconds] => Ok(Pass { milliseconds, busy_seconds }),
+            _ => Err("a driver answered too little".into()),
+        }
     }
 
     /// S/B in milliseconds: a plain copy of an object's bytes from the first host to the second.

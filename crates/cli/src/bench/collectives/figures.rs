@@ -43,7 +43,7 @@ impl Table {
 }
 
 /// Measures the three figures into a folder and draws them.
-pub(super) fn draw(stage: &Stage, peers: &Peers, folder: &Path) -> Outcome<()> {
+pub(super) fn draw(stage: &Stage, peers: Option<&Peers>, folder: &Path) -> Outcome<()> {
     fs::create_dir_all(folder).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
     let keep = |name: &str, table: Table| -> Outcome<()> {
         fs::write(folder.join(name), table.0)?;
@@ -71,9 +71,9 @@ fn median(stage: &Stage, mut pass: impl FnMut() -> Outcome<f64>) -> Outcome<f64>
 }
 
 /// Figure 5: a value to another node and back.
-fn round_trips(stage: &Stage, peers: &Peers) -> Outcome<Table> {
+fn round_trips(stage: &Stage, peers: Option<&Peers>) -> Outcome<Table> {
     let (mut table, shape) = (Table::new(), Shape::PAIR.sized(stage));
-    let nodes = field::nodes(stage, shape, false)?;
+    let nodes = field::nodes(stage, shape)?;
     let mut field = Field::new(stage, &nodes, shape)?;
     let bytes_per_ms = shape.bytes as f64 / field.floor()?;
     for bytes in sizes(shape) {
@@ -84,7 +84,8 @@ fn round_trips(stage: &Stage, peers: &Peers) -> Outcome<Table> {
         let tcp = median(stage, || ping_pong(stage, nodes.place(), [0, 1], bytes, count))?;
         table.add("round_trip", at, 0.0, "TCP", tcp / 1e3);
         table.add("round_trip", at, 0.0, "2 S/B", 2.0 * bytes as f64 / bytes_per_ms);
-        if let Some(ms) = peers.milliseconds(stage, nodes.place(), "p2p", bytes)? {
+        if let Some(peers) = peers {
+            let ms = peers.milliseconds(stage, nodes.place(), "p2p", bytes)?;
             table.add("round_trip", at, 0.0, "MPICH", ms);
         }
     }
@@ -115,11 +116,11 @@ const ABLATIONS: [Operation; 3] = [
 ];
 
 /// Figure 6: operations by size and nodes, with lines on paper and with parts left out.
-fn collectives(stage: &Stage, peers: &Peers) -> Outcome<Table> {
+fn collectives(stage: &Stage, peers: Option<&Peers>) -> Outcome<Table> {
     let mut table = Table::new();
     for shape in stage.size(&[Shape::FOUR, Shape::EIGHT, Shape::SIXTEEN][..], &[Shape::FOUR][..]) {
         let shape = shape.sized(stage);
-        let nodes = field::nodes(stage, shape, false)?;
+        let nodes = field::nodes(stage, shape)?;
         let mut field = Field::new(stage, &nodes, shape)?;
         let bytes_per_ms = shape.bytes as f64 / field.floor()?;
         for (name, mpi, task) in OPERATIONS {
@@ -129,7 +130,8 @@ fn collectives(stage: &Stage, peers: &Peers) -> Outcome<Table> {
                 for (line, ms) in on_paper(name, shape.nodes as f64, bytes as f64, bytes_per_ms) {
                     table.add(name, at, 0.0, line, ms);
                 }
-                if let Some(ms) = peers.milliseconds(stage, nodes.place(), mpi, bytes)? {
+                if let Some(peers) = peers {
+                    let ms = peers.milliseconds(stage, nodes.place(), mpi, bytes)?;
                     table.add(name, at, 0.0, "MPICH", ms);
                 }
             }
@@ -169,7 +171,7 @@ type Arriving = fn(usize, Arrival) -> Task;
 /// Figure 7: participants come one by one; the time after the last has come.
 fn arrivals(stage: &Stage) -> Outcome<Table> {
     let (mut table, shape) = (Table::new(), stage.size(Shape::EIGHT, Shape::FOUR).sized(stage));
-    let nodes = field::nodes(stage, shape, false)?;
+    let nodes = field::nodes(stage, shape)?;
     let mut field = Field::new(stage, &nodes, shape)?;
     let copy = field.floor()?;
     let operations: [(&str, Arriving); 2] = [("broadcast", broadcast_of), ("reduce", reduce_of)];

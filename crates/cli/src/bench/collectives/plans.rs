@@ -28,7 +28,7 @@ const SHORT_BYTES: usize = 1_000_000;
 pub(super) fn chosen(stage: &Stage, shape: Shape) -> Outcome<Measured> {
     let shape = shape.sized(stage);
     let passes = stage.size(if shape.bytes < SHORT_BYTES { SHORT_PASSES } else { 1 }, 1);
-    let nodes = field::nodes(stage, shape, false)?;
+    let nodes = field::nodes(stage, shape)?;
     let mut field = Field::new(stage, &nodes, shape)?;
     // Long enough that the nodes know the rates and delays of their links.
     field.number(reduce_by(shape.bytes, Plan::Own))?;

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bireme_netlab::Lab;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::Outcome;
 use super::super::cluster::lines::Lines;
+use super::super::cluster::place::Place;
 use super::super::cluster::stage::Stage;
-use super::super::python::interpreter::with_ray;
+use super::super::python::interpreter::{RAY_SETTINGS, with_ray};
+use super::shape::Shape;
 
 const SCRIPT: &str = include_str!("../../../../../bench/ray/peer.py");
 /// No row of it takes longer: broadcasts among sixteen nodes take some two and a half minutes with their start.
@@ -26,13 +27,27 @@ pub(super) struct Ray {
     script: PathBuf,
 }
 
-/// What Ray took, in the unit of the row.
-#[derive(Debug, PartialEq)]
-pub(super) struct Took {
-    /// As it was recorded: after a pause, and calls without data.
-    pub(super) as_recorded: f64,
-    /// As we are measured: one after the other, with as many bytes.
-    pub(super) back_to_back: f64,
+/// How much faster than Ray a row has to be. Ray is warm, has as many nodes, and does the same with as many bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Faster {
+    /// What the script is told to do.
+    action: &'static str,
+    /// With a node on each host of a lab like ours, or with all of them on this machine.
+    on_hosts: bool,
+    /// So many times.
+    pub(super) times: f64,
+}
+
+impl Faster {
+    /// On the links of the row.
+    pub(super) const fn on_hosts(action: &'static str, times: f64) -> Self {
+        Self { action, on_hosts: true, times }
+    }
+
+    /// Where our nodes are on this machine too.
+    pub(super) const fn on_this_machine(action: &'static str, times: f64) -> Self {
+        Self { action, on_hosts: false, times }
+    }
 }
 
 impl Ray {
@@ -44,17 +59,24 @@ impl Ray {
         Ok(Self { python, script })
     }
 
-    /// What it takes for something that the script knows, with several nodes on this machine or one on each host of a lab.
-    pub(super) fn took(&self, stage: &Stage, what: &str, bytes: usize, lab: Option<&Lab>) -> Outcome<Took> {
+    /// What it takes for the same as a row, in the unit of the row.
+    pub(super) fn took(&self, stage: &Stage, what: Faster, shape: Shape) -> Outcome<f64> {
         stage.check()?;
-        let mut command = lab.map_or_else(|| Command::new(&self.python), |lab| lab.command(1, &self.python));
-        command.arg(&self.script).args([what, &bytes.to_string()]);
-        let hosts = lab.into_iter().flat_map(|lab| (1..=lab.hosts()).map(move |host| (lab, host)));
-        command.args(hosts.map(|(lab, host)| format!("{}={}", lab.namespace(host), lab.address(host))));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let shape = shape.sized(stage);
+        let place = if what.on_hosts { Place::up(shape.nodes, shape.rate())? } else { Place::Loopback };
+        let (mut command, hosts) = match &place {
+            Place::Lab(lab) => {
+                let hosts = (1..=lab.hosts()).map(|host| format!("{}={}", lab.namespace(host), lab.address(host)));
+                (lab.command(1, &self.python), hosts.collect())
+            }
+            Place::Loopback if what.on_hosts => return Err("there is no lab".into()),
+            Place::Loopback => (Command::new(&self.python), Vec::new()),
+        };
+        command.arg(&self.script).args([what.action, &shape.bytes.to_string(), &shape.nodes.to_string()]).args(hosts);
+        command.envs(RAY_SETTINGS).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn()?;
         let mut lines = Lines::of(child.stdout.take().ok_or("Ray has no output")?);
-        let took = lines.next(stage.stop(), WAIT).and_then(|line| parse(&line));
+        let took = lines.next(stage.stop(), WAIT).and_then(|line| Ok(line.trim().parse()?));
         if let (true, Some(pid)) = (took.is_err(), Pid::from_raw(child.id().cast_signed())) {
             // It ends its nodes before itself, as with Ctrl-C.
             let _ = kill_process(pid, Signal::INT);
@@ -67,22 +89,5 @@ impl Ray {
             std::thread::sleep(ENDING_STEP);
         }
         took
-    }
-}
-
-fn parse(line: &str) -> Outcome<Took> {
-    let (as_recorded, back_to_back) = line.trim().split_once(' ').ok_or("Ray told no two numbers")?;
-    Ok(Took { as_recorded: as_recorded.parse()?, back_to_back: back_to_back.parse()? })
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn two_numbers_are_read_and_anything_else_is_an_error() {
-        assert_eq!(parse("2.5 1\n").unwrap(), Took { as_recorded: 2.5, back_to_back: 1.0 });
-        assert!(["", "1", "a b", "1 2 3"].iter().all(|line| parse(line).is_err()));
     }
 }

@@ -9,6 +9,7 @@ use bireme_runtime::core::id::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::super::Outcome;
+use super::super::machine::Moment;
 use super::super::measure::median_us;
 use super::kill::{Kill, with_kill};
 use super::seat::{Seat, SeatHandle, check, elements, now, sleep_until};
@@ -18,7 +19,7 @@ const LEAD: Duration = Duration::from_millis(100);
 /// What was freed has gone from the stores after this, so that the next pass has pages that were used before.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// What the driver is to do.
+/// What the driver is to do. Of what moves objects it tells milliseconds, and the seconds that all cores worked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
     /// Have a seat on each of these nodes; the first is the driver's own.
@@ -143,7 +144,7 @@ impl Seats {
             }
         };
         std::thread::sleep(SETTLE);
-        Ok(vec![told])
+        Ok(told.to_vec())
     }
 
     fn sit(&mut self, nodes: &[u32]) -> Outcome<Vec<f64>> {
@@ -156,8 +157,9 @@ impl Seats {
         Ok(Vec::new())
     }
 
-    fn broadcast(&self, bytes: usize, arrival: Arrival, kill: Option<Kill>) -> Outcome<f64> {
+    fn broadcast(&self, bytes: usize, arrival: Arrival, kill: Option<Kill>) -> Outcome<Told> {
         let object = bireme::put(elements(bytes, 1.0)?)?;
+        let before = Moment::now()?;
         let others = self.seats.get(1..).unwrap_or_default();
         let start = now() + LEAD.as_nanos() as u64;
         let take = |seat: &SeatHandle, at| seat.take(at, vec![object.clone()], 1.0);
@@ -181,26 +183,26 @@ impl Seats {
                 let times = starts(start, others.len(), arrival);
                 let calls: Vec<ObjectRef<u64>> = others.iter().zip(&times).map(|(seat, at)| take(seat, *at)).collect();
                 let ends = with_kill(kill, || ends(&calls, kill.map(|kill| kill.seat - 1)))?;
-                return Ok(milliseconds(times.last().copied().unwrap_or(start), ends));
+                return told(&before, times.last().copied().unwrap_or(start), ends);
             }
         };
-        Ok(milliseconds(start, last))
+        told(&before, start, last)
     }
 
-    fn gather(&self, bytes: usize) -> Outcome<f64> {
+    fn gather(&self, bytes: usize) -> Outcome<Told> {
         let others = self.seats.get(1..).unwrap_or_default();
         let arrays = made(others, bytes, &vec![0; others.len()])?;
         bireme::wait(&arrays, arrays.len(), None)?;
-        let start = now();
+        let (before, start) = (Moment::now()?, now());
         let got = bireme::get_all(&arrays)?;
-        let end = now();
+        let told = told(&before, start, now())?;
         for (at, array) in got.iter().enumerate() {
             check(array, value_of(at))?;
         }
-        Ok(milliseconds(start, end))
+        Ok(told)
     }
 
-    fn reduce(&self, how: Reduce) -> Outcome<f64> {
+    fn reduce(&self, how: Reduce) -> Outcome<Told> {
         let Reduce { bytes, arrival, plan, spare, kill } = how;
         let start = now() + LEAD.as_nanos() as u64;
         let times = match arrival {
@@ -211,13 +213,13 @@ impl Seats {
         if arrival == Arrival::Together {
             bireme::wait(&arrays, arrays.len(), None)?;
         }
-        let begun = now();
+        let (before, begun) = (Moment::now()?, now());
         let (sum, reduced) = with_kill(kill, || {
             let reduce = bireme::reduce(&arrays, ReduceOp::Sum).plan(plan.forced());
             let reduced = if spare > 0 { reduce.count(arrays.len() - spare) } else { reduce }.start();
             Ok((reduced.get()?, reduced))
         })?;
-        let end = now();
+        let told = told(&before, times.last().copied().filter(|at| *at > 0).unwrap_or(begun), now())?;
         let used = reduced.used_inputs()?;
         if used.len() + spare != arrays.len() {
             return Err(format!(
@@ -231,20 +233,20 @@ impl Seats {
             return Err("the array of who was killed is part of the result".into());
         }
         check(&sum, used.iter().map(|seat| value_of(*seat)).sum())?;
-        Ok(milliseconds(times.last().copied().filter(|at| *at > 0).unwrap_or(begun), end))
+        Ok(told)
     }
 
-    fn all_reduce(&self, bytes: usize) -> Outcome<f64> {
+    fn all_reduce(&self, bytes: usize) -> Outcome<Told> {
         let arrays = made(&self.seats, bytes, &vec![0; self.seats.len()])?;
         bireme::wait(&arrays, arrays.len(), None)?;
-        let start = now();
+        let (before, start) = (Moment::now()?, now());
         let sum = bireme::reduce(&arrays, ReduceOp::Sum).start();
         let value = sum_of(self.seats.len());
         let calls: Vec<_> = self.seats.iter().map(|seat| seat.take(0, vec![sum.clone()], value)).collect();
-        Ok(milliseconds(start, ends(&calls, None)?))
+        told(&before, start, ends(&calls, None)?)
     }
 
-    fn group_all_reduce(&mut self, bytes: usize) -> Outcome<f64> {
+    fn group_all_reduce(&mut self, bytes: usize) -> Outcome<Told> {
         if !self.are_group {
             let group = Group::of(self.seats.iter().map(SeatHandle::id))?;
             let entered: Vec<ObjectRef<()>> = self.seats.iter().map(|seat| seat.enter(group.clone())).collect();
@@ -252,9 +254,10 @@ impl Seats {
             self.are_group = true;
         }
         prepare(&self.seats, bytes)?;
+        let before = Moment::now()?;
         let (at, value) = (now() + LEAD.as_nanos() as u64, sum_of(self.seats.len()));
         let calls: Vec<_> = self.seats.iter().map(|seat| seat.all_reduce(at, value)).collect();
-        Ok(milliseconds(at, ends(&calls, None)?))
+        told(&before, at, ends(&calls, None)?)
     }
 }
 
@@ -306,8 +309,12 @@ fn ends(calls: &[ObjectRef<u64>], killed: Option<usize>) -> Outcome<u64> {
     Ok(last)
 }
 
-fn milliseconds(from: u64, to: u64) -> f64 {
-    to.saturating_sub(from) as f64 / 1e6
+/// What is told of a pass: milliseconds, and the seconds that all cores together worked since a moment shortly before, when all
+/// arrays were made.
+type Told = [f64; 2];
+
+fn told(before: &Moment, from: u64, to: u64) -> Outcome<Told> {
+    Ok([to.saturating_sub(from) as f64 / 1e6, before.busy_since()?])
 }
 
 #[cfg(test)]

@@ -16,6 +16,9 @@ print(' '.join(name for name in ('numpy', 'cloudpickle') if importlib.util.find_
 ";
 /// What the peer's environment holds; a change of this makes a new one.
 const RAY_PACKAGES: &[&str] = &["ray==2.60.0", "numpy", "psutil"];
+/// Ray reports nothing to anybody.
+pub(in crate::bench) const RAY_SETTINGS: [(&str, &str); 2] =
+    [("RAY_USAGE_STATS_ENABLED", "0"), ("RAY_enable_metrics_collection", "0")];
 /// Written when the environment is complete, so that an interrupted installation is made again.
 const COMPLETE: &str = "complete";
 
@@ -84,7 +87,7 @@ pub(in crate::bench) fn with_ray(python: &Path) -> Outcome<PathBuf> {
         return Ok(executable);
     }
     eprintln!("bireme: installing {} into {}, once", RAY_PACKAGES.join(", "), folder.display());
-    let why = "Ray cannot be installed; without it bars are judged by what was recorded of it";
+    let why = "Ray cannot be installed; bars that are multiples of it cannot be judged without it";
     succeed(Command::new(python).args(["-m", "venv", "--clear"]).arg(&folder), why)?;
     let mut install = Command::new(&executable);
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(RAY_PACKAGES);

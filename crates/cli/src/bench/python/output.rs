@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::super::output::number;
+use super::super::Verdict;
+use super::super::output::{line_below, number};
 use super::rows::{Limit, Row};
-use super::verdict::{Figures, Report};
+use super::verdict::Report;
 
 /// One line of JSON.
 pub(super) fn json(report: &Report) -> String {
@@ -17,19 +18,26 @@ pub(super) fn json(report: &Report) -> String {
         "bars": row.bars.iter().map(|bar| limit_json(*bar)).collect::<Vec<_>>(),
         "goal": limit_json(row.goal),
         "floor_is": row.floor,
-        "ray_in_table": row.ray,
     });
     match &report.result {
         Ok(figures) => {
             let summary = &figures.summary;
             line["value"] = json!(summary.value);
             line["spread"] = json!(summary.spread);
-            line["floor"] = if row.floor.is_some() { json!(summary.floor) } else { Value::Null };
-            line["ratio"] = if row.floor.is_some() { json!(summary.ratio) } else { Value::Null };
+            // What is no number, where the row has no floor, is null.
+            line["floor"] = json!(summary.floor);
+            line["ratio"] = json!(summary.ratio);
             line["ray"] = json!(figures.peer);
             line["times_ray"] = json!(figures.times_peer());
             line["rounds"] = json!(figures.rounds);
-            line["holds"] = json!(figures.holds());
+            line["holds"] = match figures.verdict() {
+                Verdict::Holds => json!(true),
+                Verdict::Missed => json!(false),
+                Verdict::Unmeasured(what) => {
+                    line["unmeasured"] = json!(what);
+                    Value::Null
+                }
+            };
             line["meets_goal"] = json!(figures.meets_goal());
         }
         Err(error) => {
@@ -39,6 +47,9 @@ pub(super) fn json(report: &Report) -> String {
             line["error"] = json!(error);
             line["holds"] = json!(false);
         }
+    }
+    if !report.more.is_empty() {
+        line["more"] = Value::Object(report.more.clone());
     }
     line.to_string()
 }
@@ -51,8 +62,12 @@ fn limit_json(limit: Limit) -> Value {
     }
 }
 
-/// One line of the table.
-pub(super) fn table_line(report: &Report) -> String {
+/// The line of the table, and one below with what else was seen.
+pub(super) fn table_lines(report: &Report) -> Vec<String> {
+    std::iter::once(table_line(report)).chain(line_below(&report.more)).collect()
+}
+
+fn table_line(report: &Report) -> String {
     let row = report.row;
     let bars: Vec<String> = row.bars.iter().map(|bar| limit_text(row, *bar)).collect();
     let (bars, goal) = (bars.join(", "), limit_text(row, row.goal));
@@ -70,24 +85,17 @@ pub(super) fn table_line(report: &Report) -> String {
         &format!("{:.0} %", figures.summary.spread * 100.0),
         &floor,
         &ratio,
-        &peer_text(report, figures),
-        &format!("{} x", number(figures.times_peer())),
+        &figures.peer.map_or_else(|| "-".to_owned(), number),
+        &figures.times_peer().map_or_else(|| "-".to_owned(), |times| format!("{} x", number(times))),
         &bars,
         &goal,
-        match (figures.holds(), figures.meets_goal()) {
-            (true, true) => "yes, goal",
-            (true, false) => "yes",
-            (false, _) => "no",
+        match (figures.verdict(), figures.meets_goal()) {
+            (Verdict::Holds, true) => "yes, goal",
+            (Verdict::Holds, false) => "yes",
+            (Verdict::Missed, _) => "no",
+            (Verdict::Unmeasured(_), _) => "not judged",
         },
     ])
-}
-
-/// A peer's figure from the table and not from this run is marked.
-fn peer_text(report: &Report, figures: &Figures) -> String {
-    match figures.peer {
-        Some(peer) => number(peer),
-        None => format!("({})", number(report.row.ray)),
-    }
 }
 
 fn limit_text(row: &Row, limit: Limit) -> String {
@@ -100,9 +108,8 @@ fn limit_text(row: &Row, limit: Limit) -> String {
 }
 
 /// The names of the columns.
-pub(super) fn table_head(with_peer: bool) -> String {
-    let peer = if with_peer { "ray" } else { "(ray)" };
-    line(&["row", "value", "unit", "spread", "floor", "ratio", peer, "better", "bar", "goal", "holds"])
+pub(super) fn table_head() -> String {
+    line(&["row", "value", "unit", "spread", "floor", "ratio", "ray", "better", "bar", "goal", "holds"])
 }
 
 /// Widths are fixed, so that each row can be printed as soon as it is measured.
@@ -134,22 +141,26 @@ mod tests {
 
     #[test]
     fn all_lines_of_the_table_have_their_last_column_at_the_same_place() {
-        let head = table_head(true);
+        let head = table_head();
         let column = head.chars().count() - "holds".chars().count();
         for row in ROWS {
             for result in [Ok((vec![Pair { ours: 2e6, floor: 1.0 }], None)), Err("lost".into())] {
                 let line = table_line(&Report::new(row, result));
                 let last: String = line.chars().skip(column).collect();
-                assert!(last.starts_with("yes") || last == "no", "{line}");
+                assert!(last.starts_with("yes") || last == "no" || last == "not judged", "{line}");
             }
         }
     }
 
     #[test]
-    fn a_figure_of_the_table_is_marked() {
-        let pairs = vec![Pair { ours: 100e3, floor: 1.0 }];
+    fn a_peer_that_was_not_measured_has_no_figure() {
+        let pairs = vec![Pair { ours: 100e3, floor: f64::NAN }];
         let row = ROWS.iter().find(|row| row.name == "tasks_async").unwrap();
-        assert!(table_line(&Report::new(row, Ok((pairs.clone(), None)))).contains("(2050)"));
+        let report = Report::new(row, Ok((pairs.clone(), None)));
+        assert!(table_line(&report).ends_with("not judged"));
+        let line: Value = serde_json::from_str(&json(&report)).unwrap();
+        assert!(line["holds"].is_null() && line["ray"].is_null() && line["floor"].is_null(), "{line}");
+        assert_eq!(line["unmeasured"], "Ray");
         let measured = Some(vec![Pair { ours: 2_000.0, floor: 1.0 }]);
         let line = table_line(&Report::new(row, Ok((pairs, measured))));
         assert!(line.contains(" 2000 ") && line.contains("50 x"), "{line}");

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use super::super::Outcome;
 use super::super::measure::Pair;
 use super::super::probe::next_line;
+use super::interpreter::RAY_SETTINGS;
 
 /// How long a round may take, preparation included. A peer takes many seconds for some.
 const ROUND_WAIT: Duration = Duration::from_secs(120);
@@ -43,7 +44,7 @@ impl Suite<'_> {
         if self.quick {
             command.arg("--quick");
         }
-        command.env("RAY_USAGE_STATS_ENABLED", "0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.envs(RAY_SETTINGS).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("{}: {error}", self.python.display()))?;
         let said = collect_errors(&mut child);
         let read = read_pairs(&mut child);
@@ -92,7 +93,8 @@ fn pair(line: &str) -> Outcome<Option<Pair>> {
     }
     let Line { ours, floor } =
         serde_json::from_str(line).map_err(|error| format!("the script said {line:?}: {error}"))?;
-    Ok(Some(Pair { ours, floor: floor.unwrap_or(1.0) }))
+    // No number, so that no bar can hold by a floor that is not there.
+    Ok(Some(Pair { ours, floor: floor.unwrap_or(f64::NAN) }))
 }
 
 #[cfg(test)]
@@ -103,7 +105,9 @@ mod tests {
     #[test]
     fn figures_are_read_and_other_lines_are_not() {
         let line = r#"{"system": "ray", "row": "a", "ours": 2.5, "floor": null}"#;
-        assert_eq!(pair(line).unwrap(), Some(Pair { ours: 2.5, floor: 1.0 }));
+        assert!(pair(line).unwrap().is_some_and(|pair| pair.ours == 2.5 && pair.floor.is_nan()));
+        let line = r#"{"system": "ray", "row": "a", "ours": 2.5, "floor": 2.0}"#;
+        assert_eq!(pair(line).unwrap(), Some(Pair { ours: 2.5, floor: 2.0 }));
         assert_eq!(pair("(raylet) a warning").unwrap(), None);
         assert!(pair(r#"{"ours": "many"}"#).is_err());
     }
