@@ -14,6 +14,8 @@ use crate::bench::measure::median_us;
 
 /// Round trips that are timed together: one takes less than it takes to read the clock twice.
 const ROUND_TRIPS_TIMED: usize = 100;
+/// The fewest that are made: they take milliseconds, and a few of them would be those of a core that was taken away.
+const ROUND_TRIPS_MIN: usize = 20_000;
 /// Looks at the word before the core is offered to others; on a single core the other side needs it.
 const LOOKS: u32 = 1 << 12;
 /// What ends the other side.
@@ -66,7 +68,7 @@ pub(super) fn spinning_here(count: usize) -> Outcome<f64> {
     pin_to(here)?;
     let word = shared.word();
     let mut said = 0;
-    let median = median_us(count.div_ceil(ROUND_TRIPS_TIMED), || {
+    let median = median_us(count.max(ROUND_TRIPS_MIN).div_ceil(ROUND_TRIPS_TIMED), || {
         for _ in 0..ROUND_TRIPS_TIMED {
             word.store(said + 1, Ordering::Release);
             said += 2;
