@@ -4,13 +4,14 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bireme::{
     Bundle, Bytes, ClusterChoice, Config, Failure, GroupStage, GroupStrategy, NodeId, PlacementGroup, Strategy,
 };
-use support::PATIENCE;
+use support::{Gate, PATIENCE, Scratch};
 
 const HEAD: &str = "BIREME_TEST_HEAD";
 const GROUP: &str = "BIREME_TEST_GROUP";
@@ -331,4 +332,84 @@ fn what_comes_to_a_node_with_a_link_delay_is_late_on_its_links_and_bulk_streams(
     assert!(start.elapsed() >= 2 * delay, "{:?}", start.elapsed());
     drop(member);
     context.shutdown();
+}
+
+pub struct Link;
+
+#[bireme::actor]
+impl Link {
+    pub fn new() -> Self {
+        Link
+    }
+
+    /// Has the first of these pass the rest on, and waits for it.
+    pub fn pass_on(&mut self, mut links: Vec<LinkHandle>) -> u8 {
+        if links.is_empty() {
+            return 0;
+        }
+        let next = links.remove(0);
+        next.pass_on(links).get().unwrap_or(u8::MAX)
+    }
+}
+
+#[test]
+fn actors_on_two_nodes_that_wait_for_each_other_are_explained() {
+    let (_context, head) = head_with(2.0);
+    let _member = Member::start(&head);
+    let on = |node| Link::options().strategy(Strategy::Node { node, soft: false }).remote();
+    let (one, two) = (on(bireme::node_id().unwrap()), on(NodeId(2)));
+    let call = one.pass_on(vec![two.clone(), one.clone()]);
+    support::eventually("the circle is seen", || call.explain().unwrap().contains("calls in a circle"));
+    let text = call.explain().unwrap();
+    for word in [&one.id().to_string(), &two.id().to_string(), "pass_on", "they wait for each other for ever"] {
+        assert!(text.contains(word), "{word} is missing in: {text}");
+    }
+    // The same from the other end: the actor on the other node is called, and the circle begins there.
+    let behind = two.pass_on(Vec::new());
+    support::eventually("the circle is seen", || behind.explain().unwrap().contains("calls in a circle"));
+}
+
+#[bireme::remote]
+fn keep(_a: Bytes, _b: Bytes, _c: Bytes, gate: PathBuf) -> u32 {
+    support::pass(&gate);
+    bireme::node_id().unwrap().0
+}
+
+#[test]
+fn a_task_that_waits_for_memory_of_another_node_is_explained() {
+    let (_context, head) = head();
+    let (_member, _) = Member::begin(
+        Command::new(std::env::current_exe().unwrap()).env(HEAD, head).env(STORE, (32 << 20).to_string()),
+    );
+    let scratch = Scratch::new("memory-wait");
+    let gate = Gate::closed(&scratch, "gate");
+    let parts: Vec<_> = (0..6_u8).map(|n| bireme::put(Bytes::from(vec![n; 4 << 20])).unwrap()).collect();
+    // Each has 12 MB of inputs and is expected to make as much: there is room for one of them.
+    let kept: Vec<_> = parts.chunks(3).map(|of| keep::remote(&of[0], &of[1], &of[2], gate.path.clone())).collect();
+    let waits = || kept.iter().find_map(|task| Some(task.explain().unwrap()).filter(|text| text.contains("memory")));
+    support::eventually("one of them waits for memory", || waits().is_some());
+    if let Some(text) = waits() {
+        let words = "on node-2 runs";
+        let need = "it waits for memory: its inputs and its output need 25.2 MB together";
+        assert!(text.contains(words) && text.contains(need), "{text}");
+    }
+    gate.open();
+    for task in &kept {
+        assert_eq!(task.get_timeout(PATIENCE).unwrap(), 2);
+    }
+}
+
+#[bireme::remote]
+fn reserve(bundles: usize) -> usize {
+    let group = group(GroupStrategy::Pack, bundles);
+    let placed = places(&group).len();
+    group.remove().unwrap();
+    placed
+}
+
+#[test]
+fn a_blocked_task_that_waits_for_a_placement_group_of_all_cpus_goes_on() {
+    let (_context, head) = head();
+    let _member = Member::start(&head);
+    assert_eq!(reserve::remote(2).get_timeout(PATIENCE).unwrap(), 2);
 }

@@ -7,6 +7,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bireme::{Bytes, ClusterChoice, Config};
@@ -15,7 +16,7 @@ use bireme_runtime::net::door::{Timeouts, enrol};
 use bireme_runtime::net::tls::Role;
 use bireme_runtime::net::token::Token;
 use locked::{Locked, Member, Part};
-use support::{PATIENCE, Scratch, eventually};
+use support::{Journal, PATIENCE, Scratch, Watch, eventually};
 
 #[bireme::remote]
 fn add(a: i64, b: i64) -> i64 {
@@ -203,6 +204,30 @@ fn a_revoked_token_ends_the_connections_of_those_who_came_in_with_it_and_of_nobo
     assert!(reason.contains("was revoked"), "{reason}");
     assert!(is_there(2));
     work();
+}
+
+/// Tells its process id and never ends.
+#[bireme::remote]
+fn park(journal: PathBuf) -> u8 {
+    support::note(&journal, std::process::id());
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn an_expelled_node_ends_what_still_runs_on_it() {
+    let scratch = Scratch::new("expelled");
+    let mut journal = Journal::new(&scratch, "pids");
+    let cluster = Locked::start("expelled-work", true);
+    let token = cluster.new_token(Role::Node, Duration::from_secs(3600), None);
+    let part = Part { token: Some(token.to_text()), ..cluster.part("a") };
+    let _member = locked::Member::start(&part).unwrap();
+    let task = park::remote(journal.path.clone());
+    let worker = Watch::new(journal.next().parse().unwrap());
+    cluster.book().revoke(token.id).unwrap();
+    eventually("it is expelled", || !is_there(2));
+    assert!(worker.ended_within(PATIENCE), "its worker still runs {task:?}");
 }
 
 #[test]

@@ -103,3 +103,29 @@ def test_a_call_that_waits_for_its_argument_holds_up_no_other_task_of_its_proces
     with bireme.init(num_cpus=2):
         desk = Desk.remote()
         assert bireme.get([parent.remote(desk) for _ in range(20)], timeout=60) == [2] * 20
+
+
+NESTED = """
+import bireme
+
+@bireme.remote
+def descend(depth):
+    return depth if depth == 0 else bireme.get(descend.remote(depth - 1)) + 1
+
+with bireme.init(num_cpus=1):
+    print(bireme.get(descend.remote(4)))
+"""
+
+
+def test_tasks_that_share_a_process_at_the_limit_finish_with_one_warning(program: Any) -> None:
+    output, errors = program.run(source=NESTED, env={"BIREME_PROCESSES_MAX": "2"})
+    assert output.split() == ["4"]
+    warnings = [line for line in errors.splitlines() if "worker processes of this node are taken" in line]
+    assert len(warnings) == 1, errors
+    for part in (
+        "bireme: all 2 worker processes of this node are taken by actors and tasks that wait, so tasks share a process",
+        "what one of them changes (environment, working directory, globals) the others see",
+        "Allow more processes (workers_max, processes_max), or wait for fewer tasks inside tasks",
+    ):
+        assert part in warnings[0]
+    assert program.run(source=NESTED, env={"BIREME_PROCESSES_MAX": "5"}) == ("4\n", "")
