@@ -66,7 +66,9 @@ impl Part {
             ..TlsChoice::new(self.keys.clone())
         };
         let security = SecurityChoice::Tls(tls);
-        ClusterChoice { head: Some(self.head), bind: self.bind, security, ..Default::default() }
+        // As between machines: the bytes of objects go over connections too.
+        let copies_on_wire = true;
+        ClusterChoice { head: Some(self.head), bind: self.bind, security, copies_on_wire, ..Default::default() }
     }
 }
 
@@ -201,7 +203,7 @@ impl Locked {
         change(&mut tls);
         let bulk = tls.bulk_encryption;
         let security = SecurityChoice::Tls(tls);
-        let choice = ClusterChoice { bind: Some(address), security, ..Default::default() };
+        let choice = ClusterChoice { bind: Some(address), security, copies_on_wire: true, ..Default::default() };
         let config = Config::default().cpus(0.0).object_store_memory(64 << 20).cluster(choice);
         Self { address, folder, bulk, _context: bireme::init_with(config).unwrap() }
     }

@@ -99,14 +99,14 @@ fn a_cluster_works_on_while_its_authority_is_replaced() {
             while !stop.load(Ordering::Acquire) {
                 let round = rounds.fetch_add(1, Ordering::AcqRel) + 1;
                 assert_eq!(counter.count().get_timeout(PATIENCE).unwrap(), round, "once, in order, on the same actor");
-                let made = fill::options().retries(0).remote(1 << 20, 3);
+                let made = fill::options().retries(0).remote(8 << 20, 3);
                 let read = total::options().retries(0).remote(&made);
                 let sums: Vec<_> = (0..20).map(|n| add::options().retries(0).remote(n, round)).collect();
                 for (n, sum) in (0..).zip(&sums) {
                     assert_eq!(sum.get_timeout(PATIENCE).unwrap(), n + round);
                 }
-                assert_eq!(read.get_timeout(PATIENCE).unwrap(), 3 << 20);
-                assert_eq!(made.get_timeout(PATIENCE).unwrap().len(), 1 << 20);
+                assert_eq!(read.get_timeout(PATIENCE).unwrap(), 24 << 20);
+                assert_eq!(made.get_timeout(PATIENCE).unwrap().len(), 8 << 20);
             }
         });
         let goes_on = || {

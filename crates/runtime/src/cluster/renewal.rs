@@ -16,6 +16,8 @@ use crate::error::Error;
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 /// The shortest pause after a renewal that failed.
 const RETRY_MIN: Duration = Duration::from_secs(1);
+/// The longest pause of a node that does not get the certificate of another epoch; they double.
+const FOLLOW_PAUSE_MAX: Duration = Duration::from_secs(64);
 
 /// The epoch of this node's keys, which follows that of the head (`bireme_core::rotation`).
 #[derive(Default)]
@@ -96,7 +98,7 @@ struct Renewing {
 impl Renewing {
     fn run(mut self, woken: &Receiver<Wake>) {
         let mut due = due(self.keys.credentials.expires(), today());
-        let mut wait = Duration::ZERO;
+        let (mut wait, mut follow_pause) = (Duration::ZERO, RETRY_MIN);
         loop {
             // What it is woken for is looked up.
             if let Ok(Wake::End) | Err(RecvTimeoutError::Disconnected) = woken.recv_timeout(wait) {
@@ -108,7 +110,9 @@ impl Renewing {
                 due = self.attempt(&gate, is_due);
             }
             let left = Duration::from_secs(due.saturating_sub(today())).min(SLEEP_MAX);
-            wait = if gate.keys.is_behind() { RETRY_MIN } else { left };
+            let is_behind = gate.keys.is_behind();
+            wait = if is_behind { follow_pause } else { left };
+            follow_pause = if is_behind { (2 * follow_pause).min(FOLLOW_PAUSE_MAX) } else { RETRY_MIN };
         }
     }
 
