@@ -81,7 +81,7 @@ pub enum Event {
     Expelled {
         /// Which.
         node: NodeId,
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
     },
     /// Time went by; due at [`Controller::deadline`].

@@ -1,4 +1,4 @@
-//! Which tasks may have their inputs in memory: all inputs of one together, or none of them.
+//! Admission of tasks to memory: all inputs of a task together, or none of them.
 //!
 //! The node's store asks this machine when somebody wants objects of which some are not in memory. Each request is a
 //! *bundle*. A bundle is admitted when its inputs fit beside everything that is in use and beside what earlier bundles
@@ -19,9 +19,9 @@ use crate::id::{FunctionKey, LeaseId, ProcessId};
 use crate::message::RequestId;
 use crate::time::Tick;
 
-/// How long to wait for memory in use outside of bundles (by views of programs) before the limit is exceeded.
+/// Time to wait for memory in use outside of bundles (by views of programs) before the limit is exceeded.
 pub const PATIENCE_US: u64 = 100_000;
-/// How long a bundle waits for admitted tasks that are still running.
+/// Time that a bundle waits for admitted tasks that are still running.
 pub const PATIENCE_LONG_US: u64 = 10_000_000;
 /// Functions whose output is remembered. Beyond, all are forgotten and learned again.
 pub const FUNCTIONS_MAX: usize = 4_096;
@@ -32,13 +32,13 @@ pub type ObjectKey = (u32, u32);
 /// A bundle by who asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BundleId {
-    /// Who asked.
+    /// The process that asked.
     pub process: ProcessId,
     /// Its question number.
     pub request: RequestId,
 }
 
-/// What the objects are wanted for.
+/// The purpose that objects are wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A task of this function is about to start, and holds nothing yet.
@@ -54,7 +54,7 @@ pub struct Bundle {
     pub id: BundleId,
     /// Under which lease the asking task runs; none in a driver.
     pub lease: Option<LeaseId>,
-    /// What for.
+    /// The purpose.
     pub purpose: Purpose,
     /// The objects of this node and their lengths.
     pub inputs: Vec<(ObjectKey, u64)>,
@@ -62,14 +62,14 @@ pub struct Bundle {
     pub arriving_bytes: u64,
 }
 
-/// What happens to the machine.
+/// An event that the machine reacts to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Somebody wants a bundle.
     Asked(Bundle),
     /// Somebody does not need its bundle any more, and has made so many bytes meanwhile.
     Ended {
-        /// Which.
+        /// The bundle.
         id: BundleId,
         /// The output of the task, if it was one.
         output_bytes: Option<u64>,
@@ -94,7 +94,7 @@ pub enum Event {
     },
 }
 
-/// What the shell does.
+/// An action that the machine asks its shell for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Bring the inputs of this bundle into memory and hold them there until it ends.
@@ -104,7 +104,7 @@ pub enum Effect {
 #[derive(Debug)]
 struct Admitted {
     bundle: Bundle,
-    /// What it will take beside its inputs: copies from other nodes, and its output.
+    /// Bytes that it will take beside its inputs: copies from other nodes, and its output.
     beside: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Which memory a node gives back to the machine when it is not used.
+//! The memory that a node gives back to the machine when it is not used.
 //!
 //! Free memory of the object store is kept for a while, because the next objects find it warm: a page that the machine
 //! has to find and clear costs more than a copy into it. What was not used for [`IDLE_US`] goes back, but for a reserve.
@@ -9,7 +9,7 @@ use crate::time::Tick;
 
 /// Memory unused for this long goes back.
 pub const IDLE_US: u64 = 3_000_000;
-/// How often a busy node in a process of its own trims its heap.
+/// Interval at which a busy node in a process of its own trims its heap.
 pub const TRIM_EVERY_US: u64 = 60_000_000;
 /// Maximum free memory of the object store to keep warm; a quarter of a small store.
 pub const RESERVE_BYTES_MAX: u64 = 256 << 20;
@@ -25,7 +25,7 @@ pub struct StoreUse {
     pub used_peak: u64,
 }
 
-/// What the shell does.
+/// An action that the machine asks its shell for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Give so many free bytes of the object store back.

@@ -133,12 +133,12 @@ impl Resources {
             || self.custom.iter().any(named)
     }
 
-    /// How often `ask` is within this; for one that asks for nothing, as often as can be said.
+    /// Number of times that `ask` is within this; for one that asks for nothing, as often as can be said.
     pub fn times(&self, ask: &Resources) -> u32 {
         self.times_beside(&Resources::default(), ask)
     }
 
-    /// How often `ask` is within what is left of this beside something that is taken.
+    /// Number of times that `ask` is within what is left of this beside something that is taken.
     pub fn times_beside(&self, taken: &Resources, ask: &Resources) -> u32 {
         let often = |have: u64, taken: u64, wanted: u64| have.saturating_sub(taken).checked_div(wanted);
         let fixed = [

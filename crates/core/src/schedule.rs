@@ -58,9 +58,9 @@ pub struct Queued {
 pub struct Load {
     /// All that it can grant.
     pub total: Resources,
-    /// What nobody uses: what is free, and what leases hold that their owners keep for later.
+    /// The unused resources: free ones, and those of leases that their owners keep for later.
     pub free: Resources,
-    /// What may stay in use for ever: what actors, placement groups and blocked tasks hold.
+    /// The resources that may stay in use for ever: those of actors, placement groups and blocked tasks.
     pub lasting: Resources,
     /// Who waits there, by shape, at most [`QUEUED_SHAPES_MAX`].
     pub queued: Vec<Queued>,

@@ -24,7 +24,7 @@ use crate::id::{NodeId, ProcessId};
 /// Bytes that are queued for one node, beyond which its senders wait, unless said otherwise.
 pub const QUEUED_BYTES_MAX: usize = 32 << 20;
 
-/// What to do with a message of a process.
+/// The decision about a message of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
@@ -41,7 +41,7 @@ struct Destination {
     waiting: VecDeque<ProcessId>,
 }
 
-/// Which processes are read, and which wait for another node.
+/// The processes that are read, and those that wait for another node.
 #[derive(Debug)]
 pub struct Throttle {
     limit_bytes: usize,

@@ -1,4 +1,4 @@
-//! Which tasks of a node wait and for what, as nodes tell each other so that one of them can explain a task.
+//! The waiting tasks of a node, as nodes tell each other so that one of them can explain a task.
 //!
 //! A node does not know which result a task waits for, but it knows which tasks wait, what they have submitted, and which call
 //! each actor runs. A chain of these that comes back to where it began does not go on unless one of them waits for something
@@ -129,7 +129,7 @@ impl Waits {
     }
 }
 
-/// What waits for what, by all that several nodes told.
+/// The waits of several nodes, as a graph of tasks.
 #[derive(Debug, Default)]
 pub struct Graph {
     submissions: BTreeMap<TaskId, Submission>,

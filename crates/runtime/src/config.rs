@@ -131,7 +131,7 @@ impl Config {
         self.cancel_grace_ms.saturating_mul(1_000) << 1 | u64::from(self.spin)
     }
 
-    /// How many worker processes there may be.
+    /// Maximum number of worker processes.
     pub fn processes_max(&self) -> Result<u32, Error> {
         match self.workers_max {
             Some(workers) => Ok(workers),

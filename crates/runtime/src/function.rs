@@ -22,7 +22,7 @@ use crate::fetched::Fetched;
 use crate::streams;
 use crate::ticket::Deferral;
 
-/// What a remote function is known by.
+/// The identity of a remote function.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
     signature: FunctionKey,
@@ -59,7 +59,7 @@ impl Hasher for Sum {
 
 /// A function that can run in a worker.
 pub struct Function {
-    /// What its key is made of.
+    /// The text that its key is made of.
     pub identity: Identity,
     /// Path, argument types and result type.
     pub signature: &'static str,

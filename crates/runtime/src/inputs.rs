@@ -25,7 +25,7 @@ const FEW_BYTES_PART: u64 = 8;
 /// A node that does not answer is declared dead within this time, and then another copy is sought.
 const COPY_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// What the node keeps in memory for a task, until it is dropped.
+/// The objects that the node keeps in memory for a task, until this is dropped.
 pub(crate) struct Gathered<'a> {
     process: &'a Process,
     request: RequestId,
@@ -50,7 +50,7 @@ impl Drop for Gathered<'_> {
 /// One value on its way to being readable.
 enum Input {
     Inline(Shared),
-    /// Where it was made, and where it is on this node as far as is known.
+    /// Its first place, and its place on this node as far as is known.
     Stored {
         object: RefSpec,
         first: Location,
@@ -108,7 +108,7 @@ impl Process {
             }
             let gathered = self.gather(&mut inputs, function)?;
             if let Some(fetched) = self.pin_gathered(&mut inputs)? {
-                // Who only reads has its pins now, and needs nothing else.
+                // A reader has its pins now, and needs nothing else.
                 return Ok((fetched, function.is_some().then_some(gathered)));
             }
         }

@@ -235,7 +235,7 @@ struct Shell {
     relays: SpinPolicy,
     /// When the last one went through.
     relayed_at: Tick,
-    /// What becomes of memory that is not used.
+    /// The decisions about memory that is not used.
     idle: Idle,
     looked_at: Tick,
     /// Processes said something since that look.

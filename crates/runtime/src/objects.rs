@@ -204,7 +204,7 @@ impl Process {
     }
 }
 
-/// What an owner can say of an object that is not there yet.
+/// The knowledge of an owner about an object that is not there yet.
 pub(crate) enum Known {
     /// All that there is to say.
     All(String),

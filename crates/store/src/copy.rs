@@ -42,7 +42,7 @@ const POPULATE_BYTES: u64 = 512 << 10;
 const POPULATE_FROM_BYTES: u64 = 64 << 10;
 /// From this size on, a copy into mapped pages is cut into few pieces.
 const LARGE_FROM_BYTES: u64 = 64 << 20;
-/// So many for each thread.
+/// Number of pieces for each thread.
 const LARGE_PIECES_PER_THREAD: u64 = 2;
 /// More threads than this only fight for memory bandwidth.
 const THREADS_MAX: usize = 8;
@@ -119,7 +119,7 @@ pub(crate) unsafe fn copy_into(arena: &Arena, offset: u64, src: &[u8], threads: 
     })
 }
 
-/// What a thread claims at a time.
+/// The piece that a thread claims at a time.
 fn piece_bytes(arena: &Arena, offset: u64, len: u64, threads: u64) -> u64 {
     let first_span = offset / SPAN_BYTES * SPAN_BYTES;
     let is_mapped = |span: u64| arena.span_use(span) == SpanUse::Mapped;

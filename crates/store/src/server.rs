@@ -77,7 +77,7 @@ pub enum StoreError {
     OverflowRefused {
         /// Bytes asked for.
         asked: u64,
-        /// What the system said.
+        /// The error of the system.
         errno: rustix::io::Errno,
     },
     /// No object with this entry and generation.
@@ -138,11 +138,11 @@ struct Held {
     secondary: bool,
     /// It lies in the overflow file and takes no memory.
     overflow: bool,
-    /// How often the node itself wants it to stay.
+    /// Number of times that the node itself wants it to stay.
     holds: u32,
 }
 
-/// Where a new object goes.
+/// The place of a new object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
     Memory,

@@ -39,7 +39,7 @@ pub struct Join {
     /// The number in its certificate, as the head saw it; 0 where there are no certificates. Several nodes of one user may
     /// have the same.
     pub identity: u128,
-    /// What its certificate lets it be, as the head saw it; without certificates, what it joins as.
+    /// The role of its certificate, as the head saw it; without certificates, what it joins as.
     pub role: Role,
     /// Where others reach it; empty when it only dials out.
     pub address: String,
@@ -58,7 +58,7 @@ pub struct MemberRow {
     pub node: NodeId,
     /// The number in its certificate; 0 where there are none. Whoever has another is not this node.
     pub identity: u128,
-    /// What it may say.
+    /// The messages that it may send.
     pub role: Role,
     /// Where it is reached.
     pub address: String,
@@ -85,7 +85,7 @@ pub enum Departure {
     Silent,
     /// It has no right to be here any more, or said what it had no right to.
     Expelled {
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
     },
 }

@@ -15,7 +15,7 @@ use super::{Between, ToNode};
 use crate::controller::ToController;
 use crate::id::NodeId;
 
-/// What a certificate or a token lets its holder be.
+/// The role that a certificate or a token gives its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// A node of the cluster: dials and is dialled.
@@ -38,11 +38,11 @@ impl fmt::Display for Role {
 pub struct Speaker {
     /// Its number.
     pub node: NodeId,
-    /// What its certificate says.
+    /// The role of its certificate.
     pub role: Role,
 }
 
-/// Whom a message is taken from.
+/// The senders that a message is accepted from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Nodes and clients.
@@ -100,7 +100,7 @@ fn check(access: Access, speaker: Speaker, message: &impl fmt::Debug) -> Result<
 }
 
 impl Between {
-    /// Whom this is taken from.
+    /// The senders that this is accepted from.
     pub fn access(&self) -> Access {
         match self {
             // Work: whoever submits it, runs it or owns what it made.
@@ -177,7 +177,7 @@ impl Between {
 }
 
 impl ToNode {
-    /// Whose processes another node takes this from. What is only about the asking process itself is for its own node.
+    /// The senders whose processes another node accepts this from. A request about the asking process itself is for its own node.
     pub fn access(&self) -> Access {
         match self {
             ToNode::WantLeases { .. }
@@ -238,7 +238,7 @@ impl ToNode {
 }
 
 impl ToController {
-    /// Whom the controller takes this from.
+    /// The senders that the controller accepts this from.
     pub fn access(&self) -> Access {
         match self {
             ToController::Heartbeat { .. }

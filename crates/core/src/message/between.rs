@@ -22,11 +22,11 @@ use crate::waits::Waits;
 pub enum Between {
     /// A process says something to a process of yours.
     Relay {
-        /// Who.
+        /// The sender.
         from: ProcessId,
-        /// To whom.
+        /// The receiver.
         to: ProcessId,
-        /// What, as [`Peer`](super::Peer) encodes it.
+        /// The message, as [`Peer`](super::Peer) encodes it.
         bytes: Shared,
     },
     /// A process of mine asks you, as if you were its node.
@@ -104,7 +104,7 @@ pub enum Between {
     Unhost {
         /// Which.
         actor: ActorId,
-        /// Which life.
+        /// The life of the actor.
         incarnation: u32,
         /// Why.
         reason: String,
@@ -113,7 +113,7 @@ pub enum Between {
     Hosted {
         /// Which.
         actor: ActorId,
-        /// Which life.
+        /// The life of the actor.
         incarnation: u32,
         /// Where.
         process: ProcessId,
@@ -124,7 +124,7 @@ pub enum Between {
     Unhosted {
         /// Which.
         actor: ActorId,
-        /// Which life.
+        /// The life of the actor.
         incarnation: u32,
         /// Why.
         failure: Failure,
@@ -133,14 +133,14 @@ pub enum Between {
     Recall {
         /// Which.
         actor: ActorId,
-        /// Which life.
+        /// The life of the actor.
         incarnation: u32,
     },
     /// The actor that you manage does not wait here any more: it never had a process.
     Recalled {
         /// Which.
         actor: ActorId,
-        /// Which life.
+        /// The life of the actor.
         incarnation: u32,
     },
     /// Tell your load as it is now, by [`Between::GiveLoad`].

@@ -214,14 +214,14 @@ pub enum FromNode {
     ObjectCreated {
         /// Question number.
         request: RequestId,
-        /// Where to write, and whether its memory is still there if it was used before.
+        /// The place to write to, and whether its memory is still there if it was used before.
         created: Result<(Location, bool), String>,
     },
     /// The answer to [`ToNode::Gather`](super::ToNode::Gather).
     Gathered {
         /// Question number.
         request: RequestId,
-        /// Where they are now, in the order of the question; none for one that was freed or dropped.
+        /// Their places now, in the order of the question; none for one that was freed or dropped.
         located: Result<Vec<Option<Location>>, String>,
     },
     /// The answer to [`ToNode::Fetch`](super::ToNode::Fetch).

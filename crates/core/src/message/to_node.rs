@@ -191,7 +191,7 @@ pub enum ToNode {
         lease: Option<LeaseId>,
         /// The function of a task that is about to start with them and holds nothing yet.
         function: Option<FunctionKey>,
-        /// Where they were.
+        /// Their last known places.
         inputs: Vec<Location>,
         /// Bytes of objects on other nodes that I have copied here when I get the answer.
         arriving_bytes: u64,

@@ -1,4 +1,4 @@
-//! Which workers run something, as their own records tell, and which leases are therefore idle.
+//! The workers that run something, as their own records tell, and the leases that are therefore idle.
 //!
 //! An owner keeps a lease for a while after its last task has ended, so that the next task finds a warm worker. Nobody uses
 //! what such a lease holds, and its owner returns it as soon as it is asked to. So it counts as free in everything that is
@@ -89,7 +89,7 @@ impl Busy {
         self.of(process).open > 0
     }
 
-    /// How many runs have begun in a process.
+    /// Number of runs that have begun in a process.
     pub(super) fn begun(&self, process: ProcessId) -> u64 {
         self.of(process).begun
     }
@@ -115,7 +115,7 @@ impl Node {
         self.busy.begun(lease.worker) > lease.begun && self.is_idle(lease)
     }
 
-    /// What nobody uses, idle leases included, and the debt that would be left if they were returned.
+    /// The resources that nobody uses, idle leases included, and the debt that would be left if they were returned.
     pub(super) fn unused(&self) -> (Resources, Amount) {
         self.free_with(|lease| self.is_idle(lease))
     }
@@ -133,7 +133,7 @@ impl Node {
         (free, debt)
     }
 
-    /// What may stay in use for ever: what actors, placement groups and tasks that wait for others hold.
+    /// The resources that may stay in use for ever: those of actors, placement groups and tasks that wait for others.
     pub(super) fn lasting(&self) -> Resources {
         let mut held = Resources::default();
         for bundle in self.groups.reserved() {

@@ -21,7 +21,7 @@ pub const CENSUS_WAIT_US: u64 = 1_000_000;
 pub(super) struct Census {
     /// Counts the rounds.
     round: u64,
-    /// Who has not answered in this round.
+    /// The nodes that have not answered in this round.
     missing: BTreeSet<NodeId>,
     until: Tick,
     asking: Vec<(ProcessId, ToNode)>,
@@ -47,7 +47,7 @@ impl Census {
 pub(super) enum Subject {
     /// Their loads.
     Loads,
-    /// What waits there.
+    /// The tasks that wait there.
     Waits,
 }
 

@@ -58,7 +58,7 @@ pub(super) struct Cluster {
     pub(super) loads: Census,
     /// Questions that need to know what waits on all nodes.
     pub(super) waits: Census,
-    /// What the others have told in this round.
+    /// The answers of the other nodes in this round.
     pub(super) told_waits: BTreeMap<NodeId, Waits>,
     /// Dead processes of other nodes that some of our own have not settled yet.
     settling: BTreeMap<ProcessId, BTreeSet<ProcessId>>,

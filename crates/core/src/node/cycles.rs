@@ -15,7 +15,7 @@ const CYCLE_TASKS_MAX: usize = 10_000;
 const CYCLE_NAMED_MAX: usize = 8;
 
 impl Node {
-    /// What waits for what, on this node and on those that were asked.
+    /// The waits of this node and of those that were asked.
     pub(super) fn wait_graph(&self) -> Graph {
         let own = self.waits();
         Graph::of(self.cluster.told_waits.values().chain([&own]))
@@ -45,7 +45,7 @@ impl Node {
         Some(format!("calls in a circle: {}, and so on: {ends}", lines.join(", which waits for ")))
     }
 
-    /// What waits on this node.
+    /// The tasks and processes that wait on this node.
     pub(super) fn waits(&self) -> Waits {
         let mut tasks: BTreeMap<TaskId, OpenTask> = BTreeMap::new();
         let open = |task| OpenTask { task, submission: None, run: None };
@@ -89,7 +89,7 @@ impl Node {
         })
     }
 
-    /// Why a task that was sent to a process waits for memory there.
+    /// Explains that a task waits for memory in its process.
     pub(super) fn explain_memory(&self, task: TaskId, process: ProcessId) -> Option<String> {
         let function = self.ledger.task(task).and_then(|entry| entry.spec.as_ref()).map(|spec| spec.function);
         let told = self.cluster.told_waits.values().flat_map(|waits| &waits.memory);

@@ -18,7 +18,7 @@ use crate::waits::Graph;
 const HOLDERS_NAMED_MAX: usize = 5;
 
 impl Node {
-    /// Why a task does not finish, in words.
+    /// Explains why a task does not finish.
     pub fn explain(&self, task: TaskId, now: Tick) -> String {
         if let Some(text) = self.explain_group(GroupId(task), now) {
             return text;
@@ -51,7 +51,7 @@ impl Node {
         }
     }
 
-    /// Why a task that runs does not go on, as far as that is known.
+    /// Explains why a running task does not go on, as far as that is known.
     fn explain_run(&self, task: TaskId, process: ProcessId, graph: &Graph) -> String {
         let why = self.explain_memory(task, process).or_else(|| Self::explain_cycle(task, graph));
         why.map_or(String::new(), |text| format!("; {text}"))

@@ -66,7 +66,7 @@ impl Node {
         let candidates = self.leases.iter().filter(|(_, lease)| !lease.reclaimed && pays(lease));
         let candidates = candidates.filter(|(_, lease)| self.live.contains(&lease.owner));
         let mut candidates: Vec<_> = candidates.map(|(id, lease)| (lease.announced, rank(*id, lease), *id)).collect();
-        // Where the worker still starts, nobody knows of the lease yet: it is simply not given.
+        // A lease whose worker still starts has been announced to nobody: it is simply not given.
         candidates.sort_unstable();
         let mut ungranted = false;
         for (announced, _, id) in candidates {
@@ -146,7 +146,7 @@ impl Node {
         }
     }
 
-    /// Where a stock's account is kept: the machine's, when its bundle is gone.
+    /// The stock that keeps the account: the machine's, when its bundle is gone.
     fn book_of(&self, stock: Stock) -> Stock {
         if self.groups.bundle(stock).is_some() { stock } else { Stock::Machine }
     }

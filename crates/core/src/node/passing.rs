@@ -312,7 +312,7 @@ impl Node {
         self.cluster.passing.digest.update_own(me, load, now);
     }
 
-    /// How long a request of our own processes that could start here has waited since the last grant.
+    /// Time that a request of our own processes that could start here has waited since the last grant.
     fn longest_wait_us(&self, now: Tick) -> u64 {
         let own = |waiting: &&Waiting| {
             matches!(waiting.ask, Ask::Leases { owner, .. } if owner.node == self.config.id)

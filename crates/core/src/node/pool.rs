@@ -268,7 +268,7 @@ impl Node {
         idle.min().map(|(_, _, process)| process)
     }
 
-    /// How many processes are an actor's, or will be.
+    /// Number of processes that host an actor, or will.
     pub(super) fn hosted_actors(&self) -> usize {
         let hosting = |worker: &&Worker| {
             matches!(worker.state, WorkerState::Hosting(_) | WorkerState::Starting(Reserved::Actor(_)))

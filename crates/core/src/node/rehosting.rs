@@ -1,6 +1,6 @@
 //! Actors that wait for room: in the queue of the node that looked best, until another one can start them at once.
 //!
-//! What an actor waits for may be held by another actor for ever, so it is not bound to the node that it was sent to. Its
+//! The resources that an actor waits for may be held by another actor for ever, so it is not bound to the node that it was sent to. Its
 //! manager looks again whenever it hears of loads or room: an actor in its own queue goes to the other node at once; one that
 //! waits with a host is recalled first, and goes on when the host has given it back. The host alone knows whether it has
 //! started the actor in the meantime, so there is never a second process for one life.
@@ -13,12 +13,12 @@ use crate::schedule::Parked;
 use crate::spec::Strategy;
 use crate::time::Tick;
 
-/// How an actor waits.
+/// The wait of an actor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stay {
     /// Since when it is with its present node.
     since: Tick,
-    /// How often it went to another one.
+    /// Number of times that it went to another one.
     moves: u32,
     /// Its host was asked to give it back, and it goes there then.
     recalled_for: Option<NodeId>,

@@ -1,4 +1,4 @@
-//! Which tasks share a process.
+//! Tasks that share a process.
 //!
 //! A task may say how many tasks may be in its process at a time (`threads_per_worker`): one for a process of its own, which a
 //! blocked task keeps too. Others share: a process with blocked tasks takes another one before a new process is started, so
@@ -17,7 +17,7 @@ use crate::message::FromNode;
 use crate::resources::Resources;
 
 impl Node {
-    /// So many tasks may be in a process at a time, of what an option says.
+    /// Maximum number of tasks in a process at a time, by an option.
     fn threads_of(&self, option: u32) -> usize {
         let max = self.config.threads_per_process_max;
         if option == 0 { max as usize } else { option.min(max) as usize }
@@ -63,7 +63,7 @@ impl Node {
             && !worker.leases.iter().filter_map(|id| self.leases.get(id)).any(keeps)
     }
 
-    /// Why something whose resources are free has no process.
+    /// Explains why something whose resources are free has no process.
     pub(super) fn explain_no_process(&self, waiting: &Waiting) -> String {
         if self.has_room() {
             let processes = self.pool.workers.len();

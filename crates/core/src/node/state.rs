@@ -38,7 +38,7 @@ impl Node {
         }
     }
 
-    /// What there is and what nobody uses.
+    /// The resources of the node, and those that nobody uses.
     pub(super) fn resources_row(&self) -> ResourcesRow {
         let (free, debt) = self.unused();
         ResourcesRow { total: self.config.total.clone(), free, debt, queued: self.queue.len() as u64 }

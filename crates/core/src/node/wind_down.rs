@@ -11,9 +11,9 @@ use crate::id::ProcessId;
 use crate::message::FromNode;
 use crate::time::Tick;
 
-/// How long a process that was asked to end may go on with what it runs.
+/// Time that a process which was asked to end may go on with what it runs.
 pub const END_GRACE_US: u64 = 1_000_000;
-/// How long the user's last code may take: destructors, exit handlers.
+/// Time that the user's last code may take: destructors, exit handlers.
 pub const LAST_CODE_GRACE_US: u64 = 5_000_000;
 
 impl Node {

@@ -14,7 +14,7 @@ pub(super) struct First {
     pub(super) sequence: u64,
     /// The call.
     pub(super) task: TaskId,
-    /// Who calls.
+    /// The caller.
     pub(super) parent: TaskId,
 }
 

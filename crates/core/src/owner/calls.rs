@@ -32,7 +32,7 @@ pub enum ActorView {
     Dead(String),
 }
 
-/// How a call leaves the queue.
+/// The way in which a call leaves the queue.
 enum Next {
     /// It ended while it waited.
     Forget,
@@ -202,7 +202,7 @@ impl Owner {
     fn next_call(&self, actor: ActorId) -> Option<(First, Next)> {
         let entry = self.actors.get(&actor)?;
         let place = match entry.place {
-            // Who manages the actor may hear of its death later than we do.
+            // The node that manages the actor may hear of its death later than we do.
             ActorPlace::At { process } if !self.is_departed(process) => Some(process),
             _ => None,
         };
@@ -400,7 +400,7 @@ impl ActorEntry {
     }
 }
 
-/// Who calls, and the number of the call among those of this process.
+/// The caller, and the number of the call among those of this process.
 fn place_of(spec: &TaskSpec) -> (TaskId, u64) {
     match spec.kind {
         TaskKind::Call { sequence, .. } => (spec.parent, sequence),

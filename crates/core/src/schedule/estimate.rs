@@ -68,7 +68,7 @@ impl Effective {
     }
 }
 
-/// How many of this shape run at once beside what may never end.
+/// Number of tasks of this shape that run at once beside what may never end.
 fn at_once(load: &Load, shape: &Resources) -> u32 {
     load.total.times_beside(&load.lasting, shape)
 }

@@ -1,4 +1,4 @@
-//! Which calls an actor's process has got, so that one which is delivered twice is applied once.
+//! The calls that an actor's process has received, so that one which is delivered twice is applied once.
 //!
 //! The calls of one calling task come in the order of their sequence; those of different tasks of a process may overtake
 //! each other.

@@ -38,7 +38,7 @@ pub struct Timeouts {
     pub connect: Duration,
     /// Then for handshake and answer.
     pub greeting: Duration,
-    /// How often it tries in all, when the other side closes the connection without a word, as a crowded door does.
+    /// Number of attempts in all, when the other side closes the connection without a word, as a crowded door does.
     pub attempts: u32,
 }
 
@@ -54,19 +54,19 @@ pub enum DialError {
     /// The machine answers and says that nobody listens there: the process is gone.
     #[error("nobody listens on {address}: has the node been started there?")]
     RefusedByKernel {
-        /// What was dialled.
+        /// The address that was dialled.
         address: SocketAddr,
     },
     /// No answer in time.
     #[error("{address} did not answer in time: is the machine up, and is the port open in between?")]
     TimedOut {
-        /// What was dialled.
+        /// The address that was dialled.
         address: SocketAddr,
     },
     /// The node says no, and why.
     #[error("{address} refused: {reason}")]
     RefusedInWords {
-        /// What was dialled.
+        /// The address that was dialled.
         address: SocketAddr,
         /// Its words.
         reason: String,
@@ -74,7 +74,7 @@ pub enum DialError {
     /// The node says no, and that will not change.
     #[error("{address} refused for good: {reason}")]
     Dismissed {
-        /// What was dialled.
+        /// The address that was dialled.
         address: SocketAddr,
         /// Its words.
         reason: String,
@@ -82,17 +82,17 @@ pub enum DialError {
     /// The handshake failed.
     #[error("{address}: {reason}")]
     Tls {
-        /// What was dialled.
+        /// The address that was dialled.
         address: SocketAddr,
-        /// Why, and what to do.
+        /// The reason, and the remedy.
         reason: String,
     },
     /// The other side's certificate is of an authority that is not trusted here.
     #[error("{address}: {reason}")]
     OtherAuthority {
-        /// What was dialled.
+        /// The address that was dialled.
         address: SocketAddr,
-        /// Why, and what to do.
+        /// The reason, and the remedy.
         reason: String,
     },
     /// The connection ended before there was an answer.
@@ -100,13 +100,13 @@ pub enum DialError {
         "{address} closed the connection without a word: it is crowded, or one side uses TLS and the other does not"
     )]
     Closed {
-        /// What was dialled.
+        /// The address that was dialled.
         address: SocketAddr,
     },
     /// There is no way there, or it broke.
     #[error("{address} cannot be reached: {source}")]
     Unreachable {
-        /// What was dialled.
+        /// The address that was dialled.
         address: SocketAddr,
         /// What the system says.
         source: io::Error,
@@ -114,7 +114,7 @@ pub enum DialError {
     /// The answer is none.
     #[error("{address} does not answer as a node of bireme does: {reason}")]
     NoNode {
-        /// What was dialled.
+        /// The address that was dialled.
         address: SocketAddr,
         /// What is wrong with its answer.
         reason: String,
@@ -122,9 +122,9 @@ pub enum DialError {
     /// On loopback: the listener has not proved that it is of this user.
     #[error("{address} is no node of yours: {reason}")]
     OtherUser {
-        /// What was dialled.
+        /// The address that was dialled.
         address: SocketAddr,
-        /// Why, and what to do.
+        /// The reason, and the remedy.
         reason: String,
     },
     /// Plain TCP to another machine.

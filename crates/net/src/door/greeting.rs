@@ -73,7 +73,7 @@ fn give_place(shared: &Shared, slot: &Slot, line: &Line) -> bool {
     !is_member || slot.take_member_place()
 }
 
-/// Why somebody goes whose time is over.
+/// The reason that is given to a newcomer whose time is over.
 pub(super) fn said_nothing(shared: &Shared) -> String {
     format!("the peer did not say who it is within {} s", shared.limits.greeting.as_secs_f32())
 }
@@ -122,7 +122,7 @@ fn hear(shared: &Shared, line: &mut Line) -> Result<Hello, String> {
     Hello::decode(kind, &body).map_err(|error| error.to_string())
 }
 
-/// Why a newcomer's frame could not be read.
+/// The reason why a newcomer's frame could not be read.
 fn unread(shared: &Shared, error: ReadError) -> String {
     match error {
         ReadError::Wire(error) => in_words(shared, &error),

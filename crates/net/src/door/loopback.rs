@@ -135,7 +135,7 @@ impl Mac {
     }
 }
 
-/// Why the other side counts as another user.
+/// The reason why the other side counts as another user.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProofError {
     /// The MAC is not that of our key.

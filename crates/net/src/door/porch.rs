@@ -20,7 +20,7 @@ use super::{Shared, greeting};
 
 /// The stack of a thread that greets: TLS and a small frame.
 const STACK_BYTES: usize = 512 << 10;
-/// How long the door pauses when the system has no more descriptors or threads, or every place is busy.
+/// Time that the door pauses when the system has no more descriptors or threads, or every place is busy.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(20);
 /// Connections that the system holds until they are accepted: half a second of a flood.
 const BACKLOG: i32 = 512;
@@ -170,7 +170,7 @@ enum Heard {
     End,
 }
 
-/// What has come on a connection, which stays there.
+/// The first bytes of a connection, which stay there.
 fn heard(stream: &TcpStream) -> Heard {
     let mut byte = [0];
     match rustix::net::recv(stream, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {

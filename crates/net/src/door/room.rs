@@ -185,7 +185,7 @@ mod tests {
         false
     }
 
-    /// Who makes way for this one.
+    /// The newcomer that makes way for this one.
     fn for_whom(room: &mut WaitingRoom<u32>, comes: Newcomer<u32>) -> Option<u32> {
         room.come(comes, nobody, |_| false).1.map(|newcomer| newcomer.connection)
     }

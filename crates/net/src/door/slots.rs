@@ -37,7 +37,7 @@ struct Entry {
     stage: Stage,
 }
 
-/// How far a newcomer is.
+/// The progress of a newcomer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// It has yet to say who it is, and makes way for others.

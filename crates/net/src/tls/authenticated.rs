@@ -44,7 +44,7 @@ pub(super) struct Keys {
     pub(super) door: [u8; KEY_BYTES],
 }
 
-/// Which end of a stream this is.
+/// The end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Dialler,
@@ -94,7 +94,7 @@ pub(crate) struct AuthenticatedWire {
     readable: usize,
     has_ended: bool,
     is_finished: bool,
-    /// What came is not what the peer sent.
+    /// The bytes that came are not those that the peer sent.
     is_forged: bool,
 }
 
@@ -235,7 +235,7 @@ impl Wire for AuthenticatedWire {
                 // Only the first byte is waited for.
                 Ok(false) if filled > 0 => return Ok(filled),
                 Ok(false) if self.received.read_from(&mut self.socket)? == 0 => return Err(cut()),
-                // What came before a failure is good.
+                // Bytes before a failure are good.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -251,7 +251,7 @@ impl Wire for AuthenticatedWire {
             taken += self.fill(&mut rest)?;
             match self.push() {
                 Ok(()) => {}
-                // What was taken goes when there is room.
+                // The bytes that were taken go when there is room.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(taken),
                 Err(error) => return Err(error),
             }

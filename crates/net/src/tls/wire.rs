@@ -25,7 +25,7 @@ pub(super) const RECEIVED_BYTES: usize = 128 << 10;
 /// encryption and the system's copy, and enough for a message of 64 KiB in one system call.
 const SENDING_BYTES: usize = 128 << 10;
 
-/// What the keys of a stream without encryption are derived for.
+/// The label with which the keys of a stream without encryption are derived.
 const KEY_LABEL: &[u8] = b"EXPORTER-bireme-bulk";
 
 /// A wire that is encrypted and whose other end has been verified.
@@ -39,7 +39,7 @@ pub struct TlsWire {
     readable: usize,
     /// The peer has said goodbye.
     has_ended: bool,
-    /// Why nothing that comes can be trusted any more.
+    /// The error after which nothing that comes can be trusted.
     failed: Option<Error>,
     /// The connection goes on in another way, so there is no goodbye.
     is_handed_over: bool,
@@ -186,7 +186,7 @@ pub(super) fn shake(
     }
 }
 
-/// Why a peer that closed in the middle of the handshake did so, if it has said it.
+/// The reason of a peer that closed in the middle of the handshake, if it has told it.
 fn last_words(
     connection: &mut Connection,
     stream: &mut (impl Read + Write),
@@ -247,7 +247,7 @@ impl Wire for TlsWire {
                 return Ok(filled);
             }
             if let Some(error) = &self.failed {
-                // What came before the failure is good.
+                // Bytes before the failure are good.
                 filled += self.connection.reader().read(&mut buffer[filled..]).unwrap_or(0);
                 return if filled > 0 { Ok(filled) } else { Err(in_words(error.clone())) };
             }
@@ -272,7 +272,7 @@ impl Wire for TlsWire {
             match self.push() {
                 Ok(()) if rest.is_empty() => return Ok(taken),
                 Ok(()) => {}
-                // What was taken goes when there is room.
+                // The bytes that were taken go when there is room.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(taken),
                 Err(error) => return Err(error),
             }

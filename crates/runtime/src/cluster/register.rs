@@ -46,7 +46,7 @@ impl Drop for Visit {
     }
 }
 
-/// Why somebody is not let in.
+/// The reason why somebody is not let in.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum No {
     /// It may be let in another time.

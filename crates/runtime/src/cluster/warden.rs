@@ -18,7 +18,7 @@ use super::gate::{Arrived, Gate};
 use crate::clock::seconds_since_1970 as today;
 use crate::error::Error;
 
-/// How often it looks.
+/// The interval between its looks.
 const ROUND: Duration = Duration::from_secs(1);
 
 /// The thread. It ends when this is dropped.

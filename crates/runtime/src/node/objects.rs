@@ -96,7 +96,7 @@ pub(super) struct Objects {
     wishes: VecDeque<Wish>,
     /// Transfers of the node that want to know where an object is, while it moves.
     seekers: BTreeMap<Key, Vec<u64>>,
-    /// Which processes may have their objects in memory.
+    /// The admission of processes to memory.
     gather: Gather,
     gatherings: Gatherings,
     /// Since when there has been no room for an object that has to come back.
@@ -257,7 +257,7 @@ impl Objects {
                     if self.drop_copies(len) {
                         continue;
                     }
-                    // What is on its way out makes room. After a spill that failed another would fail as well.
+                    // Objects on their way out make room. After a spill that failed another would fail as well.
                     if self.moving > 0 || self.last_spill_error.is_none() && self.make_room(len) {
                         return replies;
                     }
@@ -340,14 +340,14 @@ impl Objects {
         if missing > 0 && self.drop_copies(missing) {
             self.store.give_back();
         } else if missing > 0 {
-            // So many bytes have to go, however much of the store is free.
+            // This many bytes have to go, however much of the store is free.
             let candidates = self.store.spill_candidates(missing);
             self.start_spilling(candidates);
         }
         self.relieving = self.moving > 0;
     }
 
-    /// How much of the store is used, for what gives the rest back.
+    /// The use of the store, for the decision how much to give back.
     pub(super) fn usage(&mut self) -> StoreUse {
         let used_peak = self.store.take_used_peak();
         StoreUse { capacity: self.store.stats().capacity, resident: self.store.resident(), used_peak }
@@ -373,7 +373,7 @@ impl Objects {
                 if self.drop_copies(ticket.len()) {
                     return self.bring_back(key, ticket);
                 }
-                // What is on its way out makes room; this is tried again then.
+                // Objects on their way out make room; this is tried again then.
                 if self.moving > 0 || self.last_spill_error.is_none() && self.make_room(ticket.len()) {
                     return Ok(());
                 }

@@ -1,4 +1,4 @@
-//! What processes have written to their node: whose rings are read, and what becomes of what is in them.
+//! The messages of processes to their node: whose rings are read, and what becomes of their contents.
 //!
 //! A process whose next message is for a node that takes messages too slowly is not read further (`core::throttle`): its ring
 //! fills up, and its next send waits. The message in front, which was taken out of the ring to look at it, is kept here until then.
@@ -14,7 +14,7 @@ use bireme_core::time::Tick;
 use super::Shell;
 use crate::clock;
 
-/// Who waits for another node, and what each of them has to say first.
+/// The processes that wait for another node, and the first message of each.
 pub(super) struct Rings {
     throttle: Throttle,
     held: BTreeMap<ProcessId, NodeBound>,

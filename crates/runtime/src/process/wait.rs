@@ -161,7 +161,7 @@ impl Drop for Busy<'_> {
     }
 }
 
-/// Whose CPU may be lent during a wait.
+/// The task whose CPU may be lent during a wait.
 #[derive(Clone, Copy)]
 enum Lender {
     /// The task of this thread.
@@ -174,7 +174,7 @@ struct Wait<'a> {
     process: &'a Process,
     deadline: Option<Instant>,
     watch: Watch,
-    /// Whose CPU may be lent while this waits.
+    /// The task whose CPU may be lent while this waits.
     lends: Option<Lender>,
     leading: bool,
     blocked: bool,

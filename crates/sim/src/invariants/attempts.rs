@@ -8,7 +8,7 @@ use bireme_core::id::{ProcessId, TaskId};
 
 use super::Violation;
 
-/// Which tasks run where, and how many of their runs were lost.
+/// The runs of tasks, and how many of them were lost.
 #[derive(Debug, Default)]
 pub struct Attempts {
     running: BTreeMap<TaskId, ProcessId>,
@@ -16,7 +16,7 @@ pub struct Attempts {
     adopted: BTreeSet<TaskId>,
     /// Runs that were alone in a process that was killed: these count for sure.
     lost: BTreeMap<TaskId, u32>,
-    /// Where tasks have ended well.
+    /// The processes in which tasks have ended well.
     done: BTreeMap<TaskId, ProcessId>,
 }
 

@@ -1,4 +1,4 @@
-//! Which nodes are gone, and what went with them: nothing else excuses the loss of an object, an actor or a run.
+//! The nodes that are gone, and what went with them: nothing else excuses the loss of an object, an actor or a run.
 //!
 //! The simulator knows which nodes it took away, and the shell tells which nodes had a part in a task and where an object
 //! lay. A failure is excused by these, by id: what the machines say about its reason counts for nothing.
@@ -16,7 +16,7 @@ pub struct Losses {
     tasks: BTreeMap<TaskId, BTreeSet<NodeId>>,
     /// Nodes of processes that put an object, and those where it lay.
     objects: BTreeMap<ObjectId, BTreeSet<NodeId>>,
-    /// Which object lies in the stores under this number.
+    /// The object that lies in the stores under this number.
     contents: BTreeMap<u64, ObjectId>,
 }
 

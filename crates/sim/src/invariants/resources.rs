@@ -24,7 +24,7 @@ pub fn check(snapshot: &Snapshot, in_bundles: Amount) -> Result<(), Violation> {
     Ok(())
 }
 
-/// What runs in the processes, whatever their nodes think.
+/// The tasks that run in the processes, whatever their nodes think.
 #[derive(Debug, Default)]
 pub struct Running {
     cpus: BTreeMap<NodeId, u64>,
@@ -35,7 +35,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// What a machine has.
+    /// The resources of a machine.
     pub fn machine(&mut self, node: NodeId, cpus: Amount) {
         self.cpus.insert(node, cpus.0);
     }

@@ -1,4 +1,4 @@
-//! Which objects to take out of memory so that one long range becomes free.
+//! The choice of objects to take out of memory so that one long range becomes free.
 //!
 //! The least recently used objects lie all over the arena: taking them out leaves holes that a longer object does not
 //! fit into. When enough is free in all, but not in one piece, the objects of the stretch go that has the fewest bytes in it.
@@ -18,7 +18,7 @@ impl Store {
         let movable: BTreeMap<u64, Sealed> =
             self.unused(u64::MAX, false).into_iter().map(|sealed| (sealed.0.offset, sealed)).collect();
         let mut window: VecDeque<(u64, Option<Sealed>)> = VecDeque::new();
-        // What was never given out is free, above all ranges.
+        // Memory that was never given out is free, above all ranges.
         let fresh = self.allocator.capacity() - self.allocator.warm();
         let (mut length, mut taken) = (fresh, 0u64);
         window.push_back((fresh, None));
@@ -34,7 +34,7 @@ impl Store {
             window.push_back((size, object));
             length += size;
             taken += if object.is_some() { size } else { 0 };
-            // What is not needed at the top goes.
+            // Objects at the top that are not needed go.
             while let Some((first, object)) = window.front().copied()
                 && length - first >= len.saturating_add(ALIGN_BYTES)
             {

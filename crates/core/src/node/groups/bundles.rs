@@ -167,7 +167,7 @@ impl Node {
             self.schedule(now, effects);
             return;
         } else {
-            // What owners keep for later is free for others: the controller tries again when it has come back.
+            // Idle leases are free for others: the controller tries again when it has come back.
             for (_, bundle) in &asked {
                 self.reclaim_idle(bundle, effects);
             }

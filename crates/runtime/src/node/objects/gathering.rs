@@ -27,7 +27,7 @@ struct Gathering {
     phase: Phase,
     /// The objects by their first places, in the order of the question.
     inputs: Vec<Key>,
-    /// Where those are that are held; the others are missing or gone.
+    /// The places of those that are held; the others are missing or gone.
     held: Vec<Option<Location>>,
 }
 
@@ -49,7 +49,7 @@ impl Gatherings {
     }
 }
 
-/// What an admitted gathering still lacks.
+/// The objects that an admitted gathering still lacks.
 enum Missing {
     Nothing,
     /// On their way in or out.
