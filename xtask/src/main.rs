@@ -26,7 +26,7 @@ usage: cargo xtask <command>
   python [--allow-skips]   the steps of check about the Python package: build, install, test, types, examples
   fix                      format and apply clippy's suggestions: the only command that writes
   ci [--allow-skips]       check with larger budgets
-  slow [--allow-skips]     what takes too long for that: ignored tests, many seeds, a soak, torch and other large packages
+  slow [--allow-skips] [NAME...]  what takes too long for that: floods, many seeds, a soak, shuffles, notebooks, torch; all suites unless named
   sim [SEED | --seeds N]   the simulator, one seed or many; --soak HOURS of simulated time
   soak [--minutes N]       work on a cluster whose nodes come and go all the time, 10 minutes unless given; needs root
   netlab [ARGS...]         hosts on this machine, with addresses and links of their own; without ARGS what it can do
@@ -47,7 +47,11 @@ fn main() -> ExitCode {
         ("check", _) if plain => check::run(&root, &check::CHECK, skips),
         ("ci", _) if plain => check::run(&root, &check::CI, skips),
         ("python", _) if plain => check::run_python(&root, skips),
-        ("slow", _) if plain => check::run_slow(&root, skips),
+        ("slow", _) => {
+            let names: Vec<&str> = rest.iter().copied().filter(|word| *word != "--allow-skips").collect();
+            let skips = if names.len() < rest.len() { Skips::Allow } else { Skips::Fail };
+            check::run_slow(&root, skips, &names)
+        }
         ("fix", true) => fix(&root),
         ("sim", _) => cargo(&root, &[&["run", "--release", "--bin", "bireme-sim", "--"], &rest[..]].concat()),
         ("netlab", _) => cargo(&root, &[&["run", "--quiet", "--bin", "bireme-netlab", "--"], &rest[..]].concat()),

@@ -8,8 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::slow::Suite;
 use crate::step::{Run, Step, Summary};
 
+/// The step that builds the wheel.
+pub const WHEEL: &str = "python wheel";
 const REQUIREMENTS: &str = "python/tests/requirements.txt";
 /// What the slow tests use beside those: packages of hundreds of megabytes.
 const SLOW_REQUIREMENTS: &str = "python/tests/slow-requirements.txt";
@@ -87,7 +90,7 @@ fn preparation(places: &Places) -> [Step; 4] {
     let install = ["-m", "pip", "install", "--quiet", "--requirement", REQUIREMENTS];
     // The environment has maturin, so nothing is downloaded for the build.
     let wheel = ["-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir", &places.wheels];
-    let wheel = Step::program("python wheel", &python, &wheel, BUILD, Summary::None);
+    let wheel = Step::program(WHEEL, &python, &wheel, BUILD, Summary::None);
     let package = [
         "-m",
         "pip",
@@ -161,9 +164,22 @@ fn newcomer(places: &Places) -> [Step; 4] {
     ]
 }
 
-/// The tests that need large packages, in an environment of their own that is kept from run to run. They are the files
-/// `python/tests/slow_*.py`, which the other test run does not collect.
-pub fn slow_steps(run: &Run) -> Vec<Step> {
+/// The files `python/tests/slow_NAME.py`, which the other test run does not collect: each is a suite of that name, in an environment
+/// with large packages that is kept from run to run.
+pub fn slow_suites(run: &Run) -> Vec<Suite> {
+    let python = run.target.join("venv-slow/bin/python");
+    let suite = |name: String| {
+        let file = format!("python/tests/slow_{name}.py");
+        // `-s`: the figures that tests print are in the log.
+        let tests = ["-m", "pytest", "--quiet", "-rs", "-s", "-p", "no:cacheprovider", &file];
+        let mut steps = slow_preparation(run);
+        steps.push(Step::program(&name, &python, &tests, SLOW, Summary::Tests));
+        Suite { name, steps }
+    };
+    slow_names(&run.root).into_iter().map(suite).collect()
+}
+
+fn slow_preparation(run: &Run) -> Vec<Step> {
     let places = Places::of(run);
     let folder = places.target.join("venv-slow");
     let python = folder.join("bin/python");
@@ -173,26 +189,22 @@ pub fn slow_steps(run: &Run) -> Vec<Step> {
         ["-m", "pip", "install", "--quiet", "--requirement", REQUIREMENTS, "--requirement", SLOW_REQUIREMENTS];
     let package = ["-m", "pip", "install", "--no-deps", "--no-index", "--force-reinstall", "--find-links"];
     let package = [&package[..], &[&places.wheels, "bireme"]].concat();
-    let files = slow_files(&run.root);
-    let tests = ["-m", "pytest", "--quiet", "-rs", "-p", "no:cacheprovider"];
-    let tests: Vec<&str> = tests.into_iter().chain(files.iter().map(String::as_str)).collect();
     let mut steps = Vec::from(preparation(&places));
     steps.extend([
         Step::program("slow environment", &places.in_venv("python"), &venv, INSTALL, Summary::None),
         Step::program("slow requirements", &python, &install, SLOW, Summary::None).or_else_look_at(NO_INDEX),
         Step::program("slow install", &python, &package, INSTALL, Summary::LastLine),
-        Step::program("slow python tests", &python, &tests, SLOW, Summary::Tests),
     ]);
     steps
 }
 
-fn slow_files(root: &Path) -> Vec<String> {
+fn slow_names(root: &Path) -> Vec<String> {
     let entries = fs::read_dir(root.join("python/tests")).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let slow = names.filter(|name| name.starts_with("slow_") && name.ends_with(".py"));
-    let mut files: Vec<String> = slow.map(|name| format!("python/tests/{name}")).collect();
-    files.sort_unstable();
-    files
+    let files = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> =
+        files.filter_map(|file| Some(file.strip_prefix("slow_")?.strip_suffix(".py")?.to_owned())).collect();
+    names.sort_unstable();
+    names
 }
 
 fn wheel_folder(run: &Run) -> PathBuf {
