@@ -11,6 +11,7 @@
 //! | `python` | the rows of the Python package, with `--python` |
 //! | `cluster` | the rows of several nodes, with `--cluster` |
 //! | `collectives` | the rows of objects that move among nodes, with `--collectives` |
+//! | `shuffle` | the rows of data larger than the store, with `--shuffle` |
 //!
 //! Each row is measured by seven interleaved pairs (ours, floor): ours, then the floor, and again. What is judged is
 //! the median: of the ratios of the pairs where the bar is a ratio, of our values where the bar is absolute. A row runs in
@@ -29,6 +30,7 @@ mod output;
 pub(crate) mod probe;
 mod python;
 mod rows;
+mod shuffle;
 mod spin;
 mod startup;
 mod tasks;
@@ -74,18 +76,21 @@ pub(crate) struct Arguments {
     cluster: cluster::ClusterArguments,
     #[command(flatten)]
     collectives: collectives::CollectiveArguments,
+    #[command(flatten)]
+    shuffle: shuffle::ShuffleArguments,
 }
 
 /// Accepts the names of rows; for another word the error lists them and says which one is near.
 fn names() -> PossibleValuesParser {
     let rust = ROWS.iter().map(|row| row.name);
     let of_python = python::names().filter(|name| rows::find(name).is_none());
-    PossibleValuesParser::new(rust.chain(of_python).chain(cluster::names()).chain(collectives::names()))
+    let of_nodes = cluster::names().chain(collectives::names());
+    PossibleValuesParser::new(rust.chain(of_python).chain(of_nodes).chain(shuffle::names()))
 }
 
 /// Measures what was asked for and prints it row by row.
 pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
-    let Arguments { names, list, json, check, quick, python, cluster, collectives } = arguments;
+    let Arguments { names, list, json, check, quick, python, cluster, collectives, shuffle } = arguments;
     let options = python::Options { names, list: *list, json: *json, check: *check, quick: *quick };
     if python.python {
         return python::run(python, &options);
@@ -95,6 +100,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     }
     if collectives.collectives {
         return collectives::run(collectives, &options);
+    }
+    if shuffle.shuffle {
+        return shuffle::run(python.python_exe.as_deref(), &options);
     }
     let chosen = chosen(ROWS, names, elsewhere)?;
     if arguments.list {
@@ -213,6 +221,8 @@ fn elsewhere(name: &str) -> String {
         ("several nodes", "--cluster")
     } else if collectives::names().any(|row| row == name) {
         ("collectives", "--collectives")
+    } else if shuffle::names().any(|row| row == name) {
+        ("data larger than the store", "--shuffle")
     } else {
         ("the Python package", "--python")
     };

@@ -42,8 +42,8 @@ pub(crate) struct PythonArguments {
     #[arg(long, value_enum, requires = "python")]
     peer: Option<Peer>,
     /// The Python that has the package; else the one beside this command, of `$VIRTUAL_ENV`, or on `PATH`.
-    #[arg(long, value_name = "PATH", requires = "python")]
-    python_exe: Option<std::path::PathBuf>,
+    #[arg(long, value_name = "PATH")]
+    pub(crate) python_exe: Option<std::path::PathBuf>,
 }
 
 /// A system to compare with.
@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &PythonArguments, options: &Options<'_>) -> Outcome
         return Err(format!("{text} {}", names.join(", ")).into());
     }
     let python = Interpreter::find(arguments.python_exe.as_deref())?;
-    let script = python.script()?;
+    let script = python.script("suite.py")?;
     let ours = Suite { system: "bireme", python: python.path(), script: &script, quick: options.quick };
     let peer_python = arguments.peer.map(|Peer::Ray| interpreter::with_ray(python.path())).transpose()?;
     let peer =

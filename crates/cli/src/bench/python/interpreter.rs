@@ -23,14 +23,14 @@ pub(in crate::bench) const RAY_SETTINGS: [(&str, &str); 2] =
 const COMPLETE: &str = "complete";
 
 /// A Python that has the package.
-pub(super) struct Interpreter {
+pub(in crate::bench) struct Interpreter {
     path: PathBuf,
     package: PathBuf,
 }
 
 impl Interpreter {
     /// The one that was named, or else the first that is there: beside this command, of the environment, on `PATH`.
-    pub(super) fn find(named: Option<&Path>) -> Outcome<Self> {
+    pub(in crate::bench) fn find(named: Option<&Path>) -> Outcome<Self> {
         let path = match named {
             Some(path) => path.to_path_buf(),
             None => candidates().into_iter().find(|path| path.is_file()).unwrap_or_else(|| "python3".into()),
@@ -57,13 +57,13 @@ impl Interpreter {
     }
 
     /// The executable.
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::bench) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The benchmark script, part of the package.
-    pub(super) fn script(&self) -> Outcome<PathBuf> {
-        let script = self.package.join("bench").join("suite.py");
+    /// A benchmark script, part of the package.
+    pub(in crate::bench) fn script(&self, name: &str) -> Outcome<PathBuf> {
+        let script = self.package.join("bench").join(name);
         if !script.is_file() {
             return Err(format!("{} is not there: install the package again", script.display()).into());
         }
