@@ -79,11 +79,14 @@ struct Wish {
 enum Job {
     Spill(Key, SpillJob),
     Restore(Key, RestoreJob),
+    /// Gives the space of an object in the file back: the file system may write for that, which the node's thread never waits for.
+    Discard(SpillTicket),
 }
 
 enum Done {
     Spill(Key, SpillDone),
     Restore(Key, RestoreDone),
+    Discard,
 }
 
 pub(super) struct Objects {
@@ -108,6 +111,8 @@ pub(super) struct Objects {
     jobs: Option<Sender<Job>>,
     done: Arc<Mutex<VecDeque<Done>>>,
     moving: usize,
+    /// Objects of the file whose space is about to be free.
+    discarding: usize,
     last_spill_error: Option<String>,
     /// Memory is short: what leaves is given back to the machine.
     relieving: bool,
@@ -142,6 +147,7 @@ impl Objects {
             jobs: None,
             done: Arc::default(),
             moving: 0,
+            discarding: 0,
             last_spill_error: None,
             relieving: false,
             answers: Vec::new(),
@@ -224,8 +230,7 @@ impl Objects {
                 self.first.remove(&(now.entry, now.generation));
                 let _ = self.store.free(now.entry, now.generation);
             }
-            // Dropping the ticket gives the file's space back.
-            Some(Place::Spilled(_)) => {}
+            Some(Place::Spilled(ticket)) => self.discard(ticket),
             Some(moving @ (Place::Leaving(_) | Place::Returning(_))) => {
                 self.doomed.insert(key);
                 self.places.insert(key, moving);
@@ -410,10 +415,16 @@ impl Objects {
         let done = std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner));
         let mut replies = Vec::new();
         for done in done {
-            self.moving -= 1;
             match done {
-                Done::Spill(key, done) => self.spilled(key, done),
-                Done::Restore(key, done) => replies.extend(self.restored(key, done)),
+                Done::Spill(key, done) => {
+                    self.moving -= 1;
+                    self.spilled(key, done);
+                }
+                Done::Restore(key, done) => {
+                    self.moving -= 1;
+                    replies.extend(self.restored(key, done));
+                }
+                Done::Discard => self.discarding -= 1,
             }
         }
         if self.relieving && self.moving == 0 {
@@ -472,7 +483,9 @@ impl Objects {
             Ok(ticket) => {
                 self.first.remove(&(entry, generation));
                 self.last_spill_error = None;
-                if !doomed {
+                if doomed {
+                    self.discard(ticket);
+                } else {
                     self.places.insert(key, Place::Spilled(ticket));
                 }
             }
@@ -495,6 +508,8 @@ impl Objects {
     fn note_spill_error(&mut self, error: &SpillError) {
         match error {
             SpillError::Pinned | SpillError::Busy | SpillError::NotSealed | SpillError::Freed => {}
+            // Soon there is more room in the file, and then it is tried again.
+            SpillError::LimitReached { .. } if self.discarding > 0 => {}
             lasting => self.last_spill_error = Some(lasting.to_string()),
         }
     }
@@ -506,6 +521,9 @@ impl Objects {
         };
         match self.store.finish_restore(done) {
             Ok(sealed) => {
+                if let Some(ticket) = ticket {
+                    self.discard(ticket);
+                }
                 let now = from_store(self.node, sealed.0);
                 if self.doomed.remove(&key) {
                     let _ = self.store.free(now.entry, now.generation);
@@ -528,8 +546,20 @@ impl Objects {
         }
     }
 
-    /// Hands a job to the file thread, which is started with the first.
+    /// Lets go of an object in the file.
+    fn discard(&mut self, ticket: SpillTicket) {
+        self.discarding += usize::from(self.send(Job::Discard(ticket)));
+    }
+
+    /// Hands a job that moves an object to the file thread.
     fn work(&mut self, job: Job) -> bool {
+        let sent = self.send(job);
+        self.moving += usize::from(sent);
+        sent
+    }
+
+    /// Hands a job to the file thread, which is started with the first.
+    fn send(&mut self, job: Job) -> bool {
         if self.jobs.is_none() {
             let (sender, receiver) = channel();
             let (done, doorbell) = (Arc::clone(&self.done), self.doorbell.clone());
@@ -537,9 +567,7 @@ impl Objects {
                 self.jobs = Some(sender);
             }
         }
-        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
-        self.moving += usize::from(sent);
-        sent
+        self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok())
     }
 }
 
@@ -548,6 +576,10 @@ fn file_thread(jobs: &Receiver<Job>, done: &Mutex<VecDeque<Done>>, doorbell: &Do
         let result = match job {
             Job::Spill(key, job) => Done::Spill(key, job.run()),
             Job::Restore(key, job) => Done::Restore(key, job.run()),
+            Job::Discard(ticket) => {
+                drop(ticket);
+                Done::Discard
+            }
         };
         done.lock().unwrap_or_else(PoisonError::into_inner).push_back(result);
         doorbell.ring_self();
