@@ -79,6 +79,10 @@ unsafe impl Sync for Source {}
 /// reads or writes it during the call. `src` does not overlap it.
 pub(crate) unsafe fn copy_into(arena: &Arena, offset: u64, src: &[u8], threads: usize) -> Result<(), Errno> {
     let len = src.len() as u64;
+    if len == 0 {
+        // Values have empty parts. No mapping has a place for one at its end, or beyond the memory.
+        return Ok(());
+    }
     // Huge pages come by way of the mapping, five hundred small ones at a time, so then nobody writes.
     let mine = if arena.has_huge_pages() { Cold::Populate } else { Cold::Write };
     let source = Source { first: NonNull::from(src).cast(), base: offset };

@@ -119,6 +119,21 @@ mod tests {
     }
 
     #[test]
+    fn values_with_empty_parts_are_written_beyond_the_memory() {
+        let (mut store, client) = machine(1 << 30);
+        let first = store.create_overflow(8192).unwrap();
+        let second = store.create_overflow(8192).unwrap();
+        for at in [first, second] {
+            let mut writer = client.writer(at).unwrap();
+            for part in [&[1; 4096][..], &[], &[2; 4096], &[]] {
+                writer.copy_from(part).unwrap();
+            }
+            let view = client.pin(writer.seal().unwrap()).unwrap();
+            assert_eq!((view[4095], view[4096]), (1, 2));
+        }
+    }
+
+    #[test]
     fn a_spilled_object_comes_back_beside_a_full_memory() {
         let (mut store, client) = machine(1 << 30);
         let first = write(&client, store.create(1 << 20).unwrap(), 7);
