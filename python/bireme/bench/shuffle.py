@@ -129,7 +129,7 @@ class Shuffle:
         self.blocks, self.parts = blocks, parts
         self.rows = data_bytes // blocks // RECORD.itemsize
         self.make = bireme.remote(make)
-        self.cut = bireme.remote(num_returns=parts)(row.cut)
+        self.cut: Any = bireme.remote(num_returns=parts)(row.cut)
         self.merge = bireme.remote(row.merge)
         self.describe = bireme.remote(row.describe)
 
