@@ -1,7 +1,7 @@
-"""What Ray takes, for `bireme bench --collectives --peers`: one number on the last line, a median of what it does when it is warm.
+"""What Ray takes when it is warm, for `bireme bench --collectives --peers`: medians, on the last line.
 
     peer.py call BYTES NODES [NAMESPACE=ADDRESS...]        microseconds of a call of an actor on another node with so many bytes there
-                                                           and back, one after the other
+                                                           and back: one after the other, and with a pause before each
     peer.py broadcast BYTES NODES [NAMESPACE=ADDRESS...]   milliseconds until all other nodes have an object of the first; the better
                                                            one of broadcasts with a pause before each and without
 
@@ -28,7 +28,7 @@ from ray.cluster_utils import Cluster
 # Of the first node of a lab, where no other is.
 PORT = 6379
 PAUSE = 0.2
-CALLS = 500
+CALLS, PAUSED_CALLS = 500, 40
 BROADCASTS = 5
 # On hosts of a lab, where one takes seconds.
 LAB_BROADCASTS = 2
@@ -74,7 +74,7 @@ def call(seats, size):
 
     # Warm: these do not count.
     median(CALLS // 5, 0, once)
-    return median(CALLS, 0, once) * 1e6
+    return median(CALLS, 0, once) * 1e6, median(PAUSED_CALLS, PAUSE, once) * 1e6
 
 
 def broadcast(seats, size, count):
@@ -84,7 +84,7 @@ def broadcast(seats, size, count):
         time.sleep(pause)
         return took(lambda: ray.get([seat.take.remote(value) for seat in seats[1:]]))
 
-    return min(median(count, 0, lambda pause=pause: once(pause)) for pause in (PAUSE, 0)) * 1e3
+    return (min(median(count, 0, lambda pause=pause: once(pause)) for pause in (PAUSE, 0)) * 1e3,)
 
 
 def resources(node):
@@ -142,7 +142,7 @@ def main():
         seats = [Seat.options(resources={f"seat{node}": 0.1}).remote() for node in range(nodes)]
         ray.get([seat.nothing.remote() for seat in seats])
         took = call(seats, size) if what == "call" else broadcast(seats, size, LAB_BROADCASTS if hosts else BROADCASTS)
-        print(took, flush=True)
+        print(*took, flush=True)
         ray.shutdown()
 
 

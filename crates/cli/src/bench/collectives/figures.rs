@@ -79,7 +79,7 @@ fn round_trips(stage: &Stage, peers: Option<&Peers>) -> Outcome<Table> {
     for bytes in sizes(shape) {
         let at = (2, bytes);
         let count = if bytes > 100_000 { 1 } else { 100 };
-        let ours = median(stage, || field.number(Task::RoundTrip { bytes, count }))?;
+        let ours = median(stage, || field.number(Task::RoundTrip { bytes, count, pause_ms: 0 }))?;
         table.add("round_trip", at, 0.0, "bireme", ours / 1e3);
         let tcp = median(stage, || ping_pong(stage, nodes.place(), [0, 1], bytes, count))?;
         table.add("round_trip", at, 0.0, "TCP", tcp / 1e3);

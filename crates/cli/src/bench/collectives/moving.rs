@@ -12,6 +12,11 @@ use super::shape::{Shape, carried_once, gather_copies};
 
 /// The key of what all cores do for a byte that a link carries.
 const PROCESSOR: &str = "processor_ns_per_byte";
+/// The key of what a round trip takes after a pause.
+pub(super) const AFTER_A_PAUSE: &str = "after_a_pause_us";
+/// Calls of which each has a pause before it, and how long that is: as for Ray.
+const PAUSED_CALLS: usize = 40;
+const PAUSE_MS: u64 = 200;
 /// Nodes that a broadcast on one machine goes to.
 const LOCAL_RECEIVERS: usize = 4;
 /// They and the one that has the object.
@@ -123,7 +128,8 @@ pub(super) fn point_to_point(stage: &Stage, shape: Shape) -> Outcome<Measured> {
 /// How long does a value take to a method on another node and back? It is in a message, so it is encrypted in any case.
 pub(super) fn round_trip(stage: &Stage, shape: Shape) -> Outcome<Measured> {
     let count = stage.size(2_000, 50);
-    let task = Task::RoundTrip { bytes: shape.bytes, count };
+    let task = Task::RoundTrip { bytes: shape.bytes, count, pause_ms: 0 };
+    let after_pauses = Task::RoundTrip { bytes: shape.bytes, count: stage.size(PAUSED_CALLS, 3), pause_ms: PAUSE_MS };
     let nodes = field::nodes(stage, shape)?;
     let mut field = Field::new(stage, &nodes, shape)?;
     field.number(task.clone())?;
@@ -131,9 +137,11 @@ pub(super) fn round_trip(stage: &Stage, shape: Shape) -> Outcome<Measured> {
         let ours = field.number(task.clone())?;
         Ok(Pair { ours, floor: ping_pong(stage, nodes.place(), [0, 1], shape.bytes, count)? })
     })?;
+    let after_a_pause = field.number(after_pauses)?;
     field.end()?;
     let floors = latencies(stage, nodes.place(), [0, 1], shape.bytes, count)?;
-    Ok(Measured::from(pairs).and("bytes", shape.bytes).and_latencies(floors))
+    let measured = Measured::from(pairs).and("bytes", shape.bytes).and(AFTER_A_PAUSE, after_a_pause);
+    Ok(measured.and_latencies(floors))
 }
 
 /// How long until four nodes on the machine of a fifth have its object, over loopback?

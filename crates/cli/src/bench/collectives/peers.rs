@@ -11,8 +11,9 @@ use super::super::cluster::place::Place;
 use super::super::cluster::stage::{Measured, Stage};
 use super::super::measure::quantile;
 use super::super::python::interpreter::{peers_folder, succeed};
+use super::moving::AFTER_A_PAUSE;
 use super::mpich::{Mpich, OWN};
-use super::ray::Ray;
+use super::ray::{Faster, Ray, Took};
 use super::rows::CollectiveRow;
 
 /// The systems that rows are compared with.
@@ -30,6 +31,27 @@ pub(super) struct Beside {
     pub(super) unmeasured: Option<&'static str>,
     /// Whether the row is as much faster as it has to be than a peer that was measured.
     pub(super) is_beaten: bool,
+}
+
+impl Beside {
+    /// How many times faster than Ray ours is, and whether that is enough.
+    fn compare(&mut self, faster: &Faster, took: &Took, ours: f64, unit: &str) {
+        self.against("", took.hot, ours, faster.times, unit);
+        let ours = self.more.get(AFTER_A_PAUSE).and_then(Value::as_f64);
+        match (faster.times_after_a_pause, took.after_a_pause, ours) {
+            (None, ..) => {}
+            (Some(bar), Some(took), Some(ours)) => self.against("_after_a_pause", took, ours, bar, unit),
+            (Some(_), ..) => self.unmeasured = Some("Ray after a pause"),
+        }
+    }
+
+    fn against(&mut self, when: &str, took: f64, ours: f64, bar: f64, unit: &str) {
+        let times = took / ours;
+        self.is_beaten &= times >= bar;
+        self.more.insert(format!("ray{when}_{unit}"), took.into());
+        self.more.insert(format!("times_faster_than_ray{when}"), times.into());
+        self.more.insert(format!("times_faster_than_ray{when}_bar"), bar.into());
+    }
 }
 
 impl Peers {
@@ -70,13 +92,7 @@ pub(super) fn beside(peers: Option<&Peers>, stage: &Stage, row: &CollectiveRow, 
     if let Some(faster) = probe.ray {
         let ours: Vec<f64> = measured.pairs.iter().map(|pair| pair.ours).collect();
         match peers.ray.took(stage, faster, probe.shape) {
-            Ok(took) => {
-                let times = took / quantile(&ours, 0.5).unwrap_or(f64::NAN);
-                beside.is_beaten = times >= faster.times;
-                beside.more.insert(format!("ray_{}", row.unit), took.into());
-                beside.more.insert("times_faster_than_ray".to_owned(), times.into());
-                beside.more.insert("times_faster_than_ray_bar".to_owned(), faster.times.into());
-            }
+            Ok(took) => beside.compare(&faster, &took, quantile(&ours, 0.5).unwrap_or(f64::NAN), row.unit),
             Err(error) => {
                 eprintln!("bireme: {} of Ray failed: {error}", row.name);
                 beside.unmeasured = Some("Ray");
@@ -113,6 +129,20 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::rows::ROWS;
     use super::*;
+
+    #[test]
+    fn a_round_trip_has_to_be_faster_than_ray_both_at_once_and_after_a_pause() {
+        let beaten = |hot, after_a_pause| {
+            let more = Map::from_iter([(AFTER_A_PAUSE.to_owned(), 100.0.into())]);
+            let mut beside = Beside { more, unmeasured: None, is_beaten: true };
+            beside.compare(&Faster::call(5.0, 10.0), &Took { hot, after_a_pause }, 100.0, "us");
+            (beside.is_beaten, beside.unmeasured)
+        };
+        assert_eq!(beaten(500.0, Some(1_000.0)), (true, None));
+        assert_eq!(beaten(499.0, Some(1_000.0)), (false, None));
+        assert_eq!(beaten(500.0, Some(999.0)), (false, None));
+        assert_eq!(beaten(500.0, None), (true, Some("Ray after a pause")));
+    }
 
     #[test]
     fn without_peers_a_row_whose_bar_needs_one_is_not_judged() {

@@ -36,17 +36,33 @@ pub(super) struct Faster {
     on_hosts: bool,
     /// So many times.
     pub(super) times: f64,
+    /// So many times where both come out of a pause.
+    pub(super) times_after_a_pause: Option<f64>,
+}
+
+/// What Ray took, in the unit of the row.
+#[derive(Debug, PartialEq)]
+pub(super) struct Took {
+    /// One after the other, or what is better of that and after a pause.
+    pub(super) hot: f64,
+    /// After a pause, where that is told.
+    pub(super) after_a_pause: Option<f64>,
 }
 
 impl Faster {
-    /// On the links of the row.
-    pub(super) const fn on_hosts(action: &'static str, times: f64) -> Self {
-        Self { action, on_hosts: true, times }
+    /// Broadcasts on the links of the row.
+    pub(super) const fn broadcast(times: f64) -> Self {
+        Self { action: "broadcast", on_hosts: true, times, times_after_a_pause: None }
     }
 
-    /// Where our nodes are on this machine too.
-    pub(super) const fn on_this_machine(action: &'static str, times: f64) -> Self {
-        Self { action, on_hosts: false, times }
+    /// Calls on the links of the row.
+    pub(super) const fn call(times: f64, after_a_pause: f64) -> Self {
+        Self { action: "call", on_hosts: true, times, times_after_a_pause: Some(after_a_pause) }
+    }
+
+    /// Broadcasts where our nodes are on this machine too.
+    pub(super) const fn local_broadcast(times: f64) -> Self {
+        Self { on_hosts: false, ..Self::broadcast(times) }
     }
 }
 
@@ -60,7 +76,7 @@ impl Ray {
     }
 
     /// What it takes for the same as a row, in the unit of the row.
-    pub(super) fn took(&self, stage: &Stage, what: Faster, shape: Shape) -> Outcome<f64> {
+    pub(super) fn took(&self, stage: &Stage, what: Faster, shape: Shape) -> Outcome<Took> {
         stage.check()?;
         let shape = shape.sized(stage);
         let place = if what.on_hosts { Place::up(shape.nodes, shape.rate())? } else { Place::Loopback };
@@ -76,7 +92,7 @@ impl Ray {
         command.envs(RAY_SETTINGS).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn()?;
         let mut lines = Lines::of(child.stdout.take().ok_or("Ray has no output")?);
-        let took = lines.next(stage.stop(), WAIT).and_then(|line| Ok(line.trim().parse()?));
+        let took = lines.next(stage.stop(), WAIT).and_then(|line| parse(&line));
         if let (true, Some(pid)) = (took.is_err(), Pid::from_raw(child.id().cast_signed())) {
             // It ends its nodes before itself, as with Ctrl-C.
             let _ = kill_process(pid, Signal::INT);
@@ -89,5 +105,24 @@ impl Ray {
             std::thread::sleep(ENDING_STEP);
         }
         took
+    }
+}
+
+fn parse(line: &str) -> Outcome<Took> {
+    let mut numbers = line.split_whitespace().map(str::parse);
+    let hot = numbers.next().ok_or("Ray told nothing")??;
+    Ok(Took { hot, after_a_pause: numbers.next().transpose()? })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn one_number_or_two_are_read_and_anything_else_is_an_error() {
+        assert_eq!(parse("2.5 1\n").unwrap(), Took { hot: 2.5, after_a_pause: Some(1.0) });
+        assert_eq!(parse("2.5\n").unwrap(), Took { hot: 2.5, after_a_pause: None });
+        assert!(["", "a", "1 b"].iter().all(|line| parse(line).is_err()));
     }
 }

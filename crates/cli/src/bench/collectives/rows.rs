@@ -49,6 +49,11 @@ const GROUP_8_ENCRYPTED: f64 = 1.45;
 const REDUCE_8_ENCRYPTED: f64 = 1.38;
 const ALL_REDUCE_8_ENCRYPTED: f64 = 2.50;
 
+/// How many times faster than Ray a round trip is where both make one after the other. A call of Ray takes 14 times a raw round trip of
+/// 1 KB and 11 of 64 KB then, and ours may take 2 and 3, so that these say as much as the limits over TCP.
+const ROUND_TRIP_1KB_HOT: f64 = 5.0;
+const ROUND_TRIP_64KB_HOT: f64 = 3.0;
+
 /// A row that takes as long as some copies.
 const fn copies(name: &'static str, (bar, goal): (f64, f64), floor: Floor, probe: Probe) -> CollectiveRow {
     Row { name, unit: "ms", floor, judged: Judged::RatioAtMost, bar, goal, fresh: false, probe }
@@ -124,11 +129,11 @@ pub(crate) const ROWS: &[CollectiveRow] = &[
     rate("point_to_point", Shape::PAIR),
     rate("point_to_point_plain", Shape::PAIR.plain()),
     // In Ray all receivers take an object from its first holder, so that 3.03 is the most that there can be.
-    than_ray(Faster::on_hosts("broadcast", 2.9), as_mpi(Mpi::BCAST, broadcast("broadcast_4", Shape::FOUR))),
+    than_ray(Faster::broadcast(2.9), as_mpi(Mpi::BCAST, broadcast("broadcast_4", Shape::FOUR))),
     broadcast("broadcast_4_plain", Shape::FOUR.plain()),
-    than_ray(Faster::on_hosts("broadcast", 3.0), as_mpi(Mpi::BCAST, broadcast("broadcast_8", Shape::EIGHT))),
+    than_ray(Faster::broadcast(3.0), as_mpi(Mpi::BCAST, broadcast("broadcast_8", Shape::EIGHT))),
     broadcast("broadcast_8_plain", Shape::EIGHT.plain()),
-    than_ray(Faster::on_hosts("broadcast", 3.0), as_mpi(Mpi::BCAST, broadcast("broadcast_16", Shape::SIXTEEN))),
+    than_ray(Faster::broadcast(3.0), as_mpi(Mpi::BCAST, broadcast("broadcast_16", Shape::SIXTEEN))),
     broadcast("broadcast_16_plain", Shape::SIXTEEN.plain()),
     as_mpi(Mpi::REDUCE, reduce("reduce_4", Shape::FOUR)),
     reduce("reduce_4_plain", Shape::FOUR.plain()),
@@ -162,8 +167,8 @@ pub(crate) const ROWS: &[CollectiveRow] = &[
     plan("plan_8m_0ms", 8_000_000, 0),
     plan("plan_8m_1ms", 8_000_000, 1),
     plan("plan_8m_5ms", 8_000_000, 5),
-    than_ray(Faster::on_hosts("call", 10.0), round_trip("round_trip_1kb", 1_000, 2.0)),
-    than_ray(Faster::on_hosts("call", 10.0), round_trip("round_trip_64kb", 64_000, 3.0)),
+    than_ray(Faster::call(ROUND_TRIP_1KB_HOT, 10.0), round_trip("round_trip_1kb", 1_000, 2.0)),
+    than_ray(Faster::call(ROUND_TRIP_64KB_HOT, 10.0), round_trip("round_trip_64kb", 64_000, 3.0)),
     Row {
         name: "local_broadcast",
         unit: "ms",
@@ -174,7 +179,7 @@ pub(crate) const ROWS: &[CollectiveRow] = &[
         goal: 35.0,
         fresh: false,
         probe: Probe {
-            ray: Some(Faster::on_this_machine("broadcast", 5.0)),
+            ray: Some(Faster::local_broadcast(5.0)),
             ..Probe::alone(moving::LOCAL, moving::local_broadcast)
         },
     },

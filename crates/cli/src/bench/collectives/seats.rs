@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::Outcome;
 use super::super::machine::Moment;
-use super::super::measure::median_us;
+use super::super::measure::{median_us, quantile, seconds};
 use super::kill::{Kill, with_kill};
 use super::seat::{Seat, SeatHandle, check, elements, now, sleep_until};
 
@@ -59,6 +59,8 @@ pub(crate) enum Task {
         bytes: usize,
         /// So often.
         count: usize,
+        /// With a pause before each, in milliseconds: then nobody spins any more.
+        pause_ms: u64,
     },
 }
 
@@ -135,16 +137,29 @@ impl Seats {
             Task::Reduce(how) => self.reduce(how)?,
             Task::ObjectAllReduce { bytes } => self.all_reduce(bytes)?,
             Task::GroupAllReduce { bytes } => self.group_all_reduce(bytes)?,
-            Task::RoundTrip { bytes, count } => {
-                let (seat, value) = (self.seats.get(1).ok_or("nobody sits")?, Bytes::from(vec![1; bytes]));
-                return Ok(vec![median_us(count, || match seat.echo(value.clone()).get()?.len() == bytes {
-                    true => Ok(()),
-                    false => Err("another value came back".into()),
-                })?]);
-            }
+            Task::RoundTrip { bytes, count, pause_ms } => return self.round_trips(bytes, count, pause_ms),
         };
         std::thread::sleep(SETTLE);
         Ok(told.to_vec())
+    }
+
+    fn round_trips(&self, bytes: usize, count: usize, pause_ms: u64) -> Outcome<Vec<f64>> {
+        let (seat, value) = (self.seats.get(1).ok_or("nobody sits")?, Bytes::from(vec![1; bytes]));
+        let call = || match seat.echo(value.clone()).get()?.len() == bytes {
+            true => Ok(()),
+            false => Err("another value came back".into()),
+        };
+        if pause_ms == 0 {
+            return Ok(vec![median_us(count, call)?]);
+        }
+        let mut took = Vec::new();
+        for _ in 0..count {
+            std::thread::sleep(Duration::from_millis(pause_ms));
+            let (seconds, called) = seconds(call);
+            called?;
+            took.push(seconds * 1e6);
+        }
+        Ok(vec![quantile(&took, 0.5).ok_or("a median of no calls")?])
     }
 
     fn sit(&mut self, nodes: &[u32]) -> Outcome<Vec<f64>> {
