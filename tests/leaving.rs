@@ -297,8 +297,8 @@ fn a_node_that_was_silent_for_too_long_ends_its_workers_and_comes_back_as_anothe
     member.watch.kill(Signal::STOP);
     let text = lost.get_timeout(PATIENCE).unwrap_err().to_string();
     assert!(text.contains("node-2"), "{text}");
+    assert!(workers.ended_within(PATIENCE), "its tasks run elsewhere by now: they must not run on here");
     member.watch.kill(Signal::CONT);
-    assert!(workers.ended_within(PATIENCE), "what ran under the old number ends");
     member.learn();
     assert_eq!(member.id, "node-3", "the old number is never used again");
     let text = stuck.get_timeout(PATIENCE).unwrap_err().to_string();

@@ -18,7 +18,8 @@
 //! | `sys` | fork, posix_spawn, signals: all the unsafe code |
 //!
 //! Invariants: no worker outlives its keeper (parent-death signal), no descendant outlives its node (the keeper watches
-//! the socket and the driver process itself), and a slot has at most one worker.
+//! the socket and the driver process itself), no worker outlives the lease of its node, also when the node is stopped
+//! (`Command::LiveUntil`), and a slot has at most one worker.
 
 mod birth;
 mod descent;
@@ -47,6 +48,7 @@ pub(crate) use sys::{environment_has, exit_now, on_fork, with_signals_blocked, w
 
 use crate::entry;
 use crate::output::Output;
+use bireme_core::time::Tick;
 use role::Role;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -217,6 +219,13 @@ impl Keeper {
     /// Asks for a worker in a free slot; `Spawned` or `SpawnFailed` follows.
     pub fn spawn(&self, slot: u32, incarnation: u32, words: Words) -> Result<(), KeeperLost> {
         self.send(Command::Spawn { slot, incarnation, words })
+    }
+
+    /// The keeper ends with its workers at this time, unless it is told a later one before. Does not wait: a keeper that has
+    /// not read what was said before is told another time.
+    pub fn live_until(&self, until: Tick) {
+        let packet = encode(&Command::LiveUntil(until)).expect("a command has a few numbers, far below the limit");
+        let _ = send(&self.socket, &packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 
     /// Sends a signal to the worker in a slot, if there is one.

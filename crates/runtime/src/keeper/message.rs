@@ -5,12 +5,13 @@
 //! most [`MESSAGE_BYTES_MAX`] long and must be used up by its message; anything else is a [`MessageError`], never a panic.
 
 use crate::output::Stream;
+use bireme_core::time::Tick;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Version of the messages and of the environment variable that starts a keeper.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// Longest message either way. A report with the largest possible stderr tail fits: every byte of the tail can
 /// become a three-byte replacement character.
@@ -38,6 +39,9 @@ pub enum Command {
         /// Signal number.
         signal: i32,
     },
+    /// The node may have workers until this time of the machine's clock, or until the next such command says: a node that
+    /// is stopped cannot end them itself. When the time has come, the same as for `Shutdown`.
+    LiveUntil(Tick),
     /// End every descendant, then the keeper. No report follows.
     Shutdown,
 }

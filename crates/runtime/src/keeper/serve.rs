@@ -14,7 +14,9 @@ use super::pipes::Pipes;
 use super::role::NamedFds;
 use super::stderr::Forward;
 use super::{WorkerStart, sys};
+use crate::clock;
 use crate::output::{Output, Stream};
+use bireme_core::time::Tick;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -65,6 +67,7 @@ pub(super) fn run(socket: RawFd, driver: i32, output: Output, fds: NamedFds) -> 
         voice: Voice { output, forward: Forward::open(), outbox: Outbox::default() },
         memory: OutOfMemory::find(),
         sweep_at: None,
+        live_until: None,
     }
     .turn_until_the_end()
 }
@@ -89,6 +92,8 @@ struct Serve {
     voice: Voice,
     memory: OutOfMemory,
     sweep_at: Option<Instant>,
+    /// When the node may have no workers any more, as it said last.
+    live_until: Option<Tick>,
 }
 
 /// Where the lines of workers go.
@@ -147,6 +152,11 @@ impl Serve {
                     Taken::Born(start) => return Ok(Some(start)),
                 }
             }
+            // After the commands: what the node has said in time counts, however late this process gets to run.
+            if self.live_until.is_some_and(|until| until <= clock::now()) {
+                self.voice.forward.push(b"bireme: the lease of this node was not renewed in time; its workers end\n");
+                end = true;
+            }
             self.voice.outbox.close();
             self.send_reports();
             self.voice.forward.flush();
@@ -177,10 +187,10 @@ impl Serve {
         fds.extend(ends.map(|fd| PollFd::new(fd, PollFlags::IN)));
         let ends = ends_from..fds.len();
         fds.extend(self.voice.forward.wants_write().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
-        let timeout = self.sweep_at.map(|at| {
-            let left = at.saturating_duration_since(Instant::now());
-            Timespec::try_from(left).expect("a few milliseconds fit")
-        });
+        let sweep = self.sweep_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let live = self.live_until.map(|until| Duration::from_micros(until.since_us(clock::now())));
+        let timeout = sweep.into_iter().chain(live).min();
+        let timeout = timeout.map(|left| Timespec::try_from(left).expect("the length of a lease fits"));
         if poll(&mut fds, timeout.as_ref()).is_err() {
             return Ready::default();
         }
@@ -224,6 +234,7 @@ impl Serve {
                     }
                 }
                 Ok(Command::Signal { slot, signal }) => self.signal(slot, signal),
+                Ok(Command::LiveUntil(until)) => self.live_until = Some(until),
                 Ok(Command::Shutdown) => return Taken::NodeGone,
                 Err(error) => {
                     self.voice.forward.push(format!("bireme: keeper: bad command: {error}\n").as_bytes());

@@ -60,6 +60,9 @@ impl Shell {
         let Some(abroad) = &mut self.abroad else { return };
         let node = &self.node;
         let mut incoming = VecDeque::from(abroad.peers.gather(|| node.load()));
+        if let Some(deadline) = abroad.peers.lease_deadline() {
+            self.keepers.live_until(deadline);
+        }
         while let Some(word) = incoming.pop_front() {
             let Some(abroad) = &mut self.abroad else { return };
             match word {

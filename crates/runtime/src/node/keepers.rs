@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bireme_core::id::{JobId, NodeId, ProcessId};
+use bireme_core::time::Tick;
 use bireme_net::Fabric;
 use bireme_store::{Arena, Table};
 use rustix::event::{PollFd, PollFlags};
@@ -123,6 +124,8 @@ pub(super) struct Keepers {
     stop: Arc<AtomicBool>,
     /// The job of the program that the node is embedded in.
     own: Option<JobId>,
+    /// When the lease of the node is over, unless it is renewed; none where it needs none.
+    live_until: Option<Tick>,
     jobs: BTreeMap<JobId, Entry>,
     /// Ends of keepers that nobody waits for yet.
     ending: Vec<JoinHandle<()>>,
@@ -132,7 +135,16 @@ pub(super) struct Keepers {
 
 impl Keepers {
     pub(super) fn new(memory: SharedMemory, mail: Mail, stop: Arc<AtomicBool>) -> Self {
-        Self { memory, mail, stop, own: None, jobs: BTreeMap::new(), ending: Vec::new(), fading: Vec::new() }
+        Self {
+            memory,
+            mail,
+            stop,
+            own: None,
+            live_until: None,
+            jobs: BTreeMap::new(),
+            ending: Vec::new(),
+            fading: Vec::new(),
+        }
     }
 
     /// A job begins, with a keeper that was started for it.
@@ -150,7 +162,19 @@ impl Keepers {
         Ok(())
     }
 
+    /// The lease of this node holds until then: keepers end what a stopped node cannot end itself.
+    pub(super) fn live_until(&mut self, until: Tick) {
+        if self.live_until.replace(until) != Some(until) {
+            for running in self.jobs.values().filter_map(|entry| entry.running.as_ref()) {
+                running.keeper.live_until(until);
+            }
+        }
+    }
+
     fn watch(&self, job: JobId, keeper: Keeper, voice: Voice, own: bool) -> Result<Running, Error> {
+        if let Some(until) = self.live_until {
+            keeper.live_until(until);
+        }
         let keeper = Arc::new(keeper);
         let (theirs, mail, stop) = (Arc::clone(&keeper), self.mail.clone(), Arc::clone(&self.stop));
         let told = Arc::new(AtomicBool::new(false));

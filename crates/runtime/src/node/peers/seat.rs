@@ -229,6 +229,14 @@ impl Peers {
         }
     }
 
+    /// When this node has to end its workers, unless its lease is renewed before; none for the head.
+    pub(in crate::node) fn lease_deadline(&self) -> Option<Tick> {
+        match &self.seat {
+            SeatState::Member(member) => Some(member.tenure.deadline()),
+            SeatState::Head(_) | SeatState::Over => None,
+        }
+    }
+
     fn expelled(&mut self, reason: String) {
         if let SeatState::Member(member) = &self.seat {
             member.stop.store(true, Ordering::Release);
