@@ -1,6 +1,8 @@
 //! Several nodes on one machine, each in a process of its own, over loopback.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "support/link.rs"]
+mod link;
 mod support;
 
 use std::io::{BufRead, BufReader};
@@ -11,6 +13,7 @@ use std::time::{Duration, Instant};
 use bireme::{
     Bundle, Bytes, ClusterChoice, Config, Failure, GroupStage, GroupStrategy, NodeId, PlacementGroup, Strategy,
 };
+use link::Link;
 use support::{Gate, PATIENCE, Scratch};
 
 const HEAD: &str = "BIREME_TEST_HEAD";
@@ -332,24 +335,6 @@ fn what_comes_to_a_node_with_a_link_delay_is_late_on_its_links_and_bulk_streams(
     assert!(start.elapsed() >= 2 * delay, "{:?}", start.elapsed());
     drop(member);
     context.shutdown();
-}
-
-pub struct Link;
-
-#[bireme::actor]
-impl Link {
-    pub fn new() -> Self {
-        Link
-    }
-
-    /// Has the first of these pass the rest on, and waits for it.
-    pub fn pass_on(&mut self, mut links: Vec<LinkHandle>) -> u8 {
-        if links.is_empty() {
-            return 0;
-        }
-        let next = links.remove(0);
-        next.pass_on(links).get().unwrap_or(u8::MAX)
-    }
 }
 
 #[test]

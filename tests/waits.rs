@@ -2,12 +2,15 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 #![forbid(unsafe_code)]
 
+#[path = "support/link.rs"]
+mod link;
 mod support;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bireme::{Bytes, Error, ObjectRef};
+use link::Link;
 use support::{Gate, Journal, Scratch, my_pid, note, pass, start, two_cpus};
 
 const SHORT: Duration = Duration::from_millis(30);
@@ -205,24 +208,6 @@ fn a_wait_gives_what_is_ready_and_leaves_the_rest() {
     gate.open();
     assert_eq!(bireme::wait(&[closed, quick], 2, None).unwrap().0.len(), 2);
     assert!(matches!(bireme::wait::<u8>(&[], 1, None), Err(Error::BadArgument(_))));
-}
-
-pub struct Link;
-
-#[bireme::actor]
-impl Link {
-    pub fn new() -> Self {
-        Link
-    }
-
-    /// Has the first of these pass the rest on, and waits for it.
-    pub fn pass_on(&mut self, mut links: Vec<LinkHandle>) -> u8 {
-        if links.is_empty() {
-            return 0;
-        }
-        let next = links.remove(0);
-        next.pass_on(links).get().unwrap_or(u8::MAX)
-    }
 }
 
 #[test]

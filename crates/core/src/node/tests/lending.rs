@@ -162,8 +162,8 @@ fn an_actor_for_which_everything_waits_gets_a_lent_cpu() {
     assert_eq!(spawned(&effects), [worker(5, 1)], "nothing runs, and no task could");
 }
 
-#[test]
-fn a_call_that_runs_may_end_the_wait_so_an_actor_waits_for_its_end() {
+/// A machine of one CPU, which a lease has; an actor of no CPUs in the first worker runs a call.
+fn with_a_call() -> (Fixture, Arc<TaskSpec>) {
     let mut f = Fixture::new(1);
     let first = spec(root(DRIVER), 1, TaskKind::Create(ActorOptions::default()), cpus(0.0));
     f.submit(DRIVER, &first);
@@ -174,6 +174,12 @@ fn a_call_that_runs_may_end_the_wait_so_an_actor_waits_for_its_end() {
     f.submit(DRIVER, &call);
     f.start(W2, call.id);
     f.leased(DRIVER, 1, cpus(1.0));
+    (f, call)
+}
+
+#[test]
+fn a_call_that_runs_may_end_the_wait_so_an_actor_waits_for_its_end() {
+    let (mut f, call) = with_a_call();
     create(&mut f, 2);
     assert_eq!(block(&mut f, W3, 1), []);
     assert_eq!(spawned(&f.finish(W2, call.id, Value::inline(Vec::new()))), [W4]);
@@ -215,16 +221,7 @@ fn a_placement_group_for_which_everything_waits_gets_lent_cpus() {
 
 #[test]
 fn a_call_that_runs_may_end_the_wait_so_a_placement_group_waits_for_its_end() {
-    let mut f = Fixture::new(1);
-    let first = spec(root(DRIVER), 1, TaskKind::Create(ActorOptions::default()), cpus(0.0));
-    f.submit(DRIVER, &first);
-    f.ask(DRIVER, ToNode::CreateActor { spec: first.clone(), resolved: Vec::new() });
-    f.hello(W2);
-    f.ask(W2, ToNode::ActorConstructed { actor: actor_of(&first), value: Value::inline(Vec::new()) });
-    let call = plain(root(DRIVER), 7);
-    f.submit(DRIVER, &call);
-    f.start(W2, call.id);
-    f.leased(DRIVER, 1, cpus(1.0));
+    let (mut f, call) = with_a_call();
     create_group(&mut f, 1.0);
     block(&mut f, W3, 1);
     assert_eq!(f.node.reserved_bundles().count(), 0);
