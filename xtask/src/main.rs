@@ -5,6 +5,7 @@
 //! that a machine can check, each with a test that plants a violation.
 
 mod check;
+mod mutants;
 mod python;
 mod remains;
 mod slow;
@@ -26,7 +27,8 @@ usage: cargo xtask <command>
   python [--allow-skips]   the steps of check about the Python package: build, install, test, types, examples
   fix                      format and apply clippy's suggestions: the only command that writes
   ci [--allow-skips]       check with larger budgets
-  slow [--allow-skips] [NAME...]  what takes too long for that: floods, many seeds, a soak, shuffles, notebooks, torch; all suites unless named
+  slow [--allow-skips] [NAME...]  what takes too long for that: floods, many seeds, mutants, a soak, shuffles, notebooks, torch; all suites unless named
+  mutants [K/N]            changes the decisions of crates/core and sees whether a test notices: the K-th of N parts of all changes
   sim [SEED | --seeds N]   the simulator, one seed or many; --soak HOURS of simulated time
   soak [--minutes N]       work on a cluster whose nodes come and go all the time, 10 minutes unless given; needs root
   netlab [ARGS...]         hosts on this machine, with addresses and links of their own; without ARGS what it can do
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
             let skips = if names.len() < rest.len() { Skips::Allow } else { Skips::Fail };
             check::run_slow(&root, skips, &names)
         }
+        ("mutants", _) if rest.len() < 2 => mutants::run(&root, rest.first().unwrap_or(&mutants::PART)),
         ("fix", true) => fix(&root),
         ("sim", _) => cargo(&root, &[&["run", "--release", "--bin", "bireme-sim", "--"], &rest[..]].concat()),
         ("netlab", _) => cargo(&root, &[&["run", "--quiet", "--bin", "bireme-netlab", "--"], &rest[..]].concat()),

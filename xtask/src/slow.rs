@@ -52,6 +52,7 @@ fn suites(run: &Run) -> Vec<Suite> {
     let build = ["build", "--release", "--bin", "bireme-sim"];
     let simulate = ["run", "--quiet", "--release", "--bin", "bireme-sim", "--", "--seeds", SEEDS, "--jobs", &cores];
     let soak = ["test", "--quiet", "--package", "bireme-cli", "--test", "soak", "--", "--nocapture"];
+    let mutants = ["run", "--quiet", "--package", "xtask", "--", "mutants"];
     let suite = |name: &str, steps| Suite { name: name.to_owned(), steps };
     let mut suites = vec![
         // Floods of connections and of calls, and whatever else is ignored.
@@ -63,6 +64,7 @@ fn suites(run: &Run) -> Vec<Suite> {
                 Step::cargo("long simulation", &simulate, SUITE, Summary::LastLine),
             ],
         ),
+        suite("mutants", vec![Step::cargo("mutants", &mutants, SUITE, Summary::LastLine)]),
         suite(
             "soak",
             vec![Step::cargo("soak", &soak, SUITE, Summary::Tests).with("BIREME_SOAK_SECONDS", SOAK_SECONDS)],
@@ -92,7 +94,7 @@ mod tests {
     fn every_suite_is_run_and_what_they_share_is_done_once() {
         let steps = steps(&run(), &[]).expect("no name is wrong");
         let names = names(&steps);
-        for name in ["floods", "long simulation", "soak", "notebooks", "shuffle", "torch"] {
+        for name in ["floods", "long simulation", "mutants", "soak", "notebooks", "shuffle", "torch"] {
             assert!(names.contains(&name), "{name} in {names:?}");
         }
         assert_eq!(names.iter().filter(|name| **name == "python wheel").count(), 1, "{names:?}");

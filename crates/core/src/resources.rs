@@ -206,6 +206,21 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn asks_conflict_when_both_want_some_of_one_resource() {
+        let of = |cpus, gpus, memory_bytes, r: u64| {
+            let custom = if r > 0 { BTreeMap::from([("r".to_owned(), Amount::whole(r))]) } else { BTreeMap::new() };
+            Resources { cpus: Amount::whole(cpus), gpus: Amount::whole(gpus), memory_bytes, custom }
+        };
+        let each = [of(1, 0, 0, 0), of(0, 1, 0, 0), of(0, 0, 1, 0), of(0, 0, 0, 1)];
+        for (at, one) in each.iter().enumerate() {
+            for (other_at, other) in each.iter().enumerate() {
+                assert_eq!(one.conflicts(other), at == other_at, "{one} and {other}");
+            }
+            assert!(of(1, 1, 1, 1).conflicts(one) && !one.conflicts(&Resources::default()));
+        }
+    }
+
+    #[test]
     fn bad_amounts_are_refused_by_name() {
         for bad in [-1.0, f64::NAN, f64::INFINITY, 1e-9, 1e30] {
             let error = Amount::from_f64("cpus", bad).unwrap_err();

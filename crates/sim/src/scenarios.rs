@@ -12,6 +12,8 @@ mod reduces;
 mod streams;
 mod trees;
 
+use std::ops::Range;
+
 use crate::faults::Faults;
 use crate::program::Program;
 use crate::run::{run, run_program};
@@ -34,7 +36,17 @@ fn equal_seeds_give_equal_runs() {
 
 #[test]
 fn the_first_seeds_hold() {
-    for seed in 1..100 {
+    hold(1..100);
+}
+
+#[test]
+#[ignore = "slow: judges the changes of `cargo xtask mutants`"]
+fn the_first_hundreds_of_seeds_hold() {
+    hold(1..600);
+}
+
+fn hold(seeds: Range<u64>) {
+    for seed in seeds {
         let outcome = run(seed, None);
         assert!(outcome.failure.is_none(), "cargo xtask sim {seed}: {:#?}", outcome.failure);
     }

@@ -119,3 +119,21 @@ fn ids_of_groups_come_back_from_their_text() {
     assert_eq!(CollectiveId::from_hex("trainers"), None);
     assert_ne!(group, CollectiveId::named(NodeId(7), "trainer"));
 }
+
+#[test]
+fn what_no_machine_can_keep_is_refused_before_anything_is_planned() {
+    let bytes = i64::MAX as u64 / 4;
+    assert!(Layout::of(&call(Kind::AllGather, 0, &[bytes]), 0, 2).is_ok());
+    let refused = Layout::of(&call(Kind::AllGather, 0, &[bytes + 1]), 0, 2).unwrap_err().to_string();
+    assert!(refused.contains("more memory than there can be"), "{refused}");
+    assert!(Layout::of(&call(Kind::AllGather, 0, &[u64::MAX]), 0, 2).is_err());
+}
+
+#[test]
+fn every_type_that_can_be_combined_has_its_number_and_no_other_has() {
+    let named: Vec<&str> = (0..=u8::MAX).filter(|dtype| number(*dtype).is_some()).map(dtype_name).collect();
+    assert_eq!(named.len(), 7, "{named:?}");
+    for name in ["uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"] {
+        assert!(named.contains(&name), "{name} can be combined");
+    }
+}

@@ -33,7 +33,7 @@ type Spoil = fn(&mut StageSpec);
 
 #[test]
 fn each_kind_of_nonsense_is_named() {
-    let spoilt: [(&str, Spoil); 12] = [
+    let spoilt: [(&str, Spoil); 13] = [
         ("beyond the 100", |stage| stage.intakes[0].pieces[0].start = 4),
         ("beyond the 100", |stage| stage.flows[0].slices[0].start = u64::MAX),
         ("not a whole number", |stage| stage.intakes[0].pieces[0].len = 99),
@@ -60,6 +60,7 @@ fn each_kind_of_nonsense_is_named() {
             stage.flows.push(twice);
         }),
         ("another operation", |stage| stage.id.slot = 5),
+        ("shorter than its first bytes", |stage| stage.areas[0] = AreaSpec::Output { len: 100, head: vec![0; 102] }),
     ];
     for (expected, spoil) in spoilt {
         let mut stage = stage();
@@ -67,4 +68,10 @@ fn each_kind_of_nonsense_is_named() {
         let error = stage.check().unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn an_area_is_empty_when_it_has_no_bytes() {
+    assert!(AreaSpec::Scratch { len: 0 }.is_empty());
+    assert!(!AreaSpec::Scratch { len: 1 }.is_empty());
 }

@@ -256,3 +256,16 @@ fn the_place_of_a_freed_value_is_given_back_in_whatever_order_the_records_come()
     ledger.apply(OWNER, freed(3));
     assert!(!ledger.has_lost(), "not while somebody holds it");
 }
+
+#[test]
+fn what_was_submitted_finished_and_failed_is_counted() {
+    let mut ledger = Ledger::default();
+    let failed = Value::failed(Failure::ObjectLost { object: ObjectId::result(task(2), 0), reason: String::new() });
+    for n in 1..=3 {
+        apply(&mut ledger, [(OWNER, submitted(n, 0)), (WORKER, started(n, 0))]);
+    }
+    apply(&mut ledger, [(WORKER, finished(1, 0, 5))]);
+    apply(&mut ledger, [(WORKER, Record::Finished { at: Tick(3), task: task(2), attempt: 0, values: vec![failed] })]);
+    let counts = ledger.counts();
+    assert_eq!((counts.submitted, counts.finished, counts.failed), (3, 2, 1));
+}

@@ -96,3 +96,22 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::TaskId;
+
+    #[test]
+    fn a_node_that_is_gone_takes_what_was_held_there_and_nothing_else() {
+        let object = |n| ObjectId::result(TaskId::from_raw(n), 0);
+        let (gone, stays) = (NodeId(2), NodeId(3));
+        let mut held = Held::default();
+        held.at.extend([(object(1), gone), (object(2), stays)]);
+        held.untold.extend([(object(1), gone, 1), (object(2), stays, 1)]);
+        held.forget_node(gone);
+        assert_eq!(held.at, BTreeMap::from([(object(2), stays)]));
+        assert_eq!(held.lost, BTreeMap::from([(object(1), gone)]));
+        assert_eq!(held.untold, [(object(2), stays, 1)]);
+    }
+}

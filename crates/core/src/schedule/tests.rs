@@ -48,6 +48,19 @@ fn plain(digest: &mut Digest, n: u64) -> Choice {
 }
 
 #[test]
+fn a_shape_beyond_the_last_that_is_told_counts_there_and_a_known_one_for_itself() {
+    let mut load = Load::idle(cpus(1));
+    let shapes = QUEUED_SHAPES_MAX as u64;
+    (1..=shapes).for_each(|n| load.enqueue(&cpus(n), 1));
+    load.enqueue(&cpus(shapes + 1), 5);
+    load.enqueue(&cpus(1), 2);
+    let counts: Vec<u32> = load.queued.iter().map(|queued| queued.count).collect();
+    let mut expected = vec![1; QUEUED_SHAPES_MAX];
+    (expected[0], expected[QUEUED_SHAPES_MAX - 1]) = (3, 6);
+    assert_eq!(counts, expected);
+}
+
+#[test]
 fn the_own_node_takes_what_it_can_start_at_once_or_soon() {
     let mut all = digest(vec![load(4, 1, 0), load(4, 4, 0)]);
     assert_eq!(plain(&mut all, 1), Choice::Here);
@@ -300,4 +313,16 @@ proptest! {
         }
         prop_assert_eq!((together.free, together.queued, together.running), (single.free, single.queued, single.running));
     }
+}
+
+#[test]
+fn an_actor_that_nobody_can_start_waits_where_room_may_come_first_and_stays_where_there_is_room() {
+    let ask = |digest: &mut Digest| {
+        let resources = &cpus(1);
+        digest
+            .choose_host(&Ask { resources, strategy: Strategy::Default, inputs: &[], own: OWN, bundles: &[] }, Tick(0))
+    };
+    assert_eq!(ask(&mut digest(vec![load(4, 1, 0), load(4, 4, 0)])), Choice::Here);
+    let mut crowded = digest(vec![load(1, 0, 1_000), load(64, 0, 1_000)]);
+    assert_eq!(ask(&mut crowded), Choice::There(NodeId(2)));
 }

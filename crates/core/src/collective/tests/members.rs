@@ -246,6 +246,16 @@ fn whoever_left_is_named_by_calls_that_need_it_and_not_by_those_before() {
 }
 
 #[test]
+fn a_member_that_left_after_a_call_has_not_failed_that_call() {
+    let mut group = Group::new(2);
+    let barrier = call(Kind::Barrier, 0, &[]);
+    (0..2).for_each(|rank| group.begin(rank, &barrier));
+    group.members[1].left(0, 1);
+    assert_eq!(group.members[1].failure(1), None, "its part of the first call may still come");
+    assert!(matches!(group.members[1].failure(2), Some(Trouble::Left { calls: 1, .. })));
+}
+
+#[test]
 fn what_was_sent_before_its_sender_left_can_still_come() {
     let mut group = Group::new(2);
     let number = group.members[0].number_sent(1, 5);

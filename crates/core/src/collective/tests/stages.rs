@@ -185,6 +185,15 @@ fn stages_of_all_verbs_sizes_and_roots_do_what_the_verb_says() {
 }
 
 #[test]
+fn two_members_need_no_memory_beside_the_result_to_reduce() {
+    for (size, areas) in [(2u32, 1), (3, 2)] {
+        let order: Vec<u32> = (0..size).collect();
+        let stages = stages(&call(Kind::AllReduce, 0, &[12]), &order, false);
+        stages.iter().for_each(|stage| assert_eq!(stage.spec.areas.len(), areas, "of {size}"));
+    }
+}
+
+#[test]
 fn what_is_in_order_is_used_from_front_to_back() {
     for (kind, order) in [(Kind::AllReduce, [2, 0, 3, 1]), (Kind::ReduceScatter, [1, 3, 0, 2])] {
         let call = call(kind, 0, &[16]);

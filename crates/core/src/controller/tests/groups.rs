@@ -1,6 +1,7 @@
 //! Placement groups: plans, the two steps, deaths, removal.
 
 use super::*;
+use crate::controller::groups::NAME_BYTES_MAX;
 use crate::ledger::snapshot::GroupStage;
 
 fn prepares(effects: &[Effect]) -> Vec<(NodeId, Vec<u32>)> {
@@ -307,4 +308,37 @@ fn nodes_that_get_nothing_free_keep_nothing_for_ever_and_others_are_tried() {
     assert_eq!(insisted(&busy_until(&mut cluster, 7_200_000)), [(N1, 4)], "all were in vain: from the beginning");
     let effects = cluster.step(Event::ConnectionLost { node: N1, refused: true });
     assert_eq!(insisted(&effects), [(N2, 5)], "it has waited long enough");
+}
+
+#[test]
+fn a_name_has_bounds() {
+    let mut cluster = Fixture::new(&[4]);
+    let mut named =
+        |name: String| cluster.create_as(N1, 1, GroupSpec { name: Some(name), ..detached(Packing::Pack, &[1]) });
+    assert!(refusal(&named(String::new())).contains("a name has 1 to"));
+    assert!(refusal(&named("n".repeat(NAME_BYTES_MAX + 2))).contains("a name has 1 to"));
+    assert_eq!(prepares(&named("n".repeat(NAME_BYTES_MAX))), [(N1, vec![0])]);
+}
+
+#[test]
+fn whatever_must_outlive_the_controller_makes_a_new_snapshot_due() {
+    let mut cluster = Fixture::new(&[4, 4]);
+    let mut before = cluster.controller.generation();
+    let mut changes = |cluster: &Fixture, what: &str| {
+        let now = cluster.controller.generation();
+        assert!(now > before, "{what}");
+        before = now;
+    };
+    cluster.create(1, Packing::StrictSpread, &[2, 2]);
+    changes(&cluster, "a group is asked for");
+    cluster.prepared(N1, 1, 1, None);
+    cluster.prepared(N2, 1, 1, None);
+    changes(&cluster, "it is committed");
+    cluster.committed(N1, 1, 1);
+    cluster.committed(N2, 1, 1);
+    changes(&cluster, "it is ready");
+    cluster.remove(N1, 1, "it is not needed");
+    changes(&cluster, "it is removed");
+    cluster.ask(N1, ToController::Drain { request: 1, node: N2, grace_us: 1_000 });
+    changes(&cluster, "a node is drained");
 }

@@ -181,3 +181,18 @@ fn an_expelled_member_is_dead_for_all_and_its_later_words_are_refused() {
     assert!(reason.contains("its token was revoked"), "{reason}");
     assert!(fixture.step(Event::Expelled { node: N2, reason: String::new() }).is_empty(), "once");
 }
+
+#[test]
+fn others_hear_with_their_heartbeats_that_a_node_is_drained() {
+    let mut cluster = Fixture::new(&[4, 4]);
+    cluster.beat(N1, 4, 4);
+    cluster.ask(N1, ToController::Drain { request: 5, node: N2, grace_us: 1_000 });
+    let effects = cluster.beat(N1, 4, 4);
+    let drained = |effect: &Effect| match effect {
+        Effect::Send { to: N1, message: FromController::Renewed { rows, .. } } => {
+            rows.iter().any(|row| row.node == N2 && row.load.draining)
+        }
+        _ => false,
+    };
+    assert!(effects.iter().any(drained), "{effects:?}");
+}

@@ -354,3 +354,19 @@ fn an_actor_that_a_node_refused_is_placed_once_when_that_node_dies() {
     places += hosted(&f.step(Event::Loads(vec![row])));
     assert_eq!(places, 1);
 }
+
+#[test]
+fn an_owner_has_its_own_living_actors_and_no_others() {
+    let mut f = Fixture::new(4);
+    let (first, second) = (actor_spec(1, None, 0), actor_spec(2, None, 0));
+    create(&mut f, &first);
+    create(&mut f, &second);
+    assert_eq!(f.node.actors.of_owner(W3), [], "of somebody else");
+    let mut both = [actor_of(&first), actor_of(&second)];
+    both.sort();
+    assert_eq!(f.node.actors.of_owner(DRIVER), both);
+    f.ask(DRIVER, ToNode::KillActor { actor: both[0], manager: crate::id::NodeId::ALONE, restart: false });
+    f.exit(W2);
+    f.exit(W3);
+    assert!(!f.node.actors.of_owner(DRIVER).contains(&both[0]), "dead");
+}

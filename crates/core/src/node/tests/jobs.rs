@@ -326,3 +326,11 @@ fn drivers_are_told_from_workers_by_their_name() {
     assert_eq!((D1.to_string(), D2.to_string()), ("driver-1.1".into(), "driver-2.1".into()));
     assert_eq!((DRIVER.to_string(), W2.to_string()), ("driver".into(), "worker-2.1".into()));
 }
+
+#[test]
+fn what_is_started_ahead_leaves_room_for_what_another_job_waits_for() {
+    let mut f = Fixture::both(0, 1);
+    f.want(D1, 3, cpus(1.0));
+    assert_eq!(f.node.wanted_by_others(SECOND), 2, "one is being started");
+    assert_eq!(f.node.wanted_by_others(FIRST), 0);
+}

@@ -273,3 +273,18 @@ fn a_drivers_node_that_has_nothing_to_give_starts_nothing_not_even_what_asks_for
     assert_eq!(started_here(&effects), 0);
     assert_eq!(asked(&effects).iter().map(|(_, count)| count).sum::<u32>(), 3, "{effects:?}");
 }
+
+#[test]
+fn a_corrupt_peer_is_ended_by_its_own_node() {
+    let mut f = among_others(2);
+    let there = ProcessId { node: NodeId(2), slot: 5, incarnation: 1 };
+    let passed_on = |effects: Vec<Effect>| {
+        let to = |effect: Effect| match effect {
+            Effect::Tell { node, message: Between::Asked { request, .. } } => Some((node, *request)),
+            _ => None,
+        };
+        effects.into_iter().find_map(to)
+    };
+    let corrupt = ToNode::PeerCorrupt { peer: there, reason: "bad length".into() };
+    assert_eq!(passed_on(f.ask(DRIVER_HERE, corrupt.clone())), Some((NodeId(2), corrupt)));
+}

@@ -131,3 +131,25 @@ fn a_spent_worker_that_waits_does_not_keep_its_children_from_a_process() {
 fn closed(worker: ProcessId, lease: u64) -> Effect {
     to(worker, FromNode::LeaseClosed { lease: LeaseId(lease) })
 }
+
+#[test]
+fn slots_of_drivers_are_no_workers_however_many_processes_there_may_be() {
+    let mut f = Fixture::with(NodeConfig { processes_max: u32::MAX, ..config(0) });
+    let all = f.want(DRIVER, 10_000, Resources::default());
+    let slots = crate::id::FIRST_ATTACHED_SLOT - crate::node::pool::FIRST_WORKER_SLOT;
+    assert_eq!(spawned(&all).len(), slots as usize);
+    assert!(spawned(&all).iter().all(|process| process.slot < crate::id::FIRST_ATTACHED_SLOT));
+}
+
+#[test]
+fn a_task_takes_the_process_that_worked_last_whatever_that_owns() {
+    let mut f = Fixture::with(config(0));
+    let leases = f.leased(DRIVER, 2, cpus(1.0));
+    let object = ObjectId::put(root(W3), 0, 0, 0);
+    f.record(W3, Record::Put { object, digest: 1, value: Value::inline(vec![1]) });
+    for (at, (lease, _)) in (1..).zip(leases) {
+        f.now = Tick(at);
+        f.ask(DRIVER, ToNode::ReturnLease { lease });
+    }
+    assert_eq!(f.leased(DRIVER, 1, cpus(1.0)), [(LeaseId(3), W3)]);
+}

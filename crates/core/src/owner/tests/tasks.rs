@@ -149,3 +149,12 @@ fn a_result_that_nobody_holds_is_freed_when_the_task_has_ended() {
     assert_eq!(bench.reply(&spec, value(5)), [freed(result(&spec))]);
     bench.assert_at_rest();
 }
+
+#[test]
+fn a_task_that_has_not_ended_can_be_looked_at() {
+    let mut b = Bench::new();
+    let spec = b.sent_task();
+    let (found, _) = b.owner.task_state(&spec.id).expect("it runs");
+    assert_eq!(found.id, spec.id);
+    assert!(b.owner.task_state(&b.root).is_none());
+}
