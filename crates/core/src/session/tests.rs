@@ -313,3 +313,9 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_message_is_empty_when_it_says_nothing() {
+    assert!(Message::default().is_empty());
+    assert!(!Message::from(vec![1]).is_empty());
+}

@@ -246,6 +246,21 @@ fn whoever_left_is_named_by_calls_that_need_it_and_not_by_those_before() {
 }
 
 #[test]
+fn a_late_failure_of_a_call_that_is_over_changes_nothing() {
+    let mut group = Group::new(2);
+    let barrier = call(Kind::Barrier, 0, &[]);
+    (0..2).for_each(|rank| group.begin(rank, &barrier));
+    group.settle(|_| 0);
+    assert_eq!(group.ended(1), Some(&Ok(Vec::new())));
+    let failed = |number| Word::Failed { number, trouble: Trouble::Misuse("it is too late".into()) };
+    for number in [1, 2] {
+        let packet = group.members[0].packet(1, failed(number), Vec::new()).unwrap();
+        group.members[1].heard(packet);
+        assert_eq!(group.members[1].failed(number).is_some(), number == 2, "call {number}");
+    }
+}
+
+#[test]
 fn a_member_that_left_after_a_call_has_not_failed_that_call() {
     let mut group = Group::new(2);
     let barrier = call(Kind::Barrier, 0, &[]);

@@ -252,3 +252,56 @@ fn a_copy_that_is_made_when_its_owners_node_is_dead_goes_at_once() {
     let effects = f.step(Event::Copied { object, of: place(OTHER, 4), at: Some(at) });
     assert_eq!(effects, [Effect::FreeStored(at)]);
 }
+
+#[test]
+fn nodes_that_take_no_work_are_not_asked_to_take_objects() {
+    let idle = || Load::idle(cpus(2.0));
+    let unfit =
+        [Load { draining: true, ..idle() }, Load { driver_only: true, ..idle() }, Load { pressed: true, ..idle() }];
+    for load in unfit {
+        let mut f = member();
+        f.step(Event::Loads(vec![Row { node: OTHER, age_us: 0, load: load.clone() }]));
+        let lease = leased(&mut f);
+        stores(&mut f, lease);
+        let effects = f.step(Event::Drain);
+        let takers = effects.iter().filter_map(|effect| match effect {
+            Effect::Tell { node, message: Between::Take { .. } } => Some(*node),
+            _ => None,
+        });
+        assert_eq!(takers.collect::<Vec<_>>(), [HEAD], "{load:?}");
+    }
+}
+
+#[test]
+fn what_lies_on_a_dead_node_is_not_fetched_from_there() {
+    let mut f = member();
+    let object = RefSpec { object: ObjectId::result(TaskId::root(1, OWNER), 0), owner: OWNER };
+    let mut sought = |node| {
+        let mut effects = Vec::new();
+        f.node.sought(DRIVER, 1, object, Ok(place(node, 3)), &mut effects);
+        effects
+    };
+    let fetched = |effects: &[Effect]| matches!(effects, [Effect::Store { request: ToNode::Fetch { .. }, .. }]);
+    assert!(fetched(&sought(OTHER)));
+    let effects = sought(NodeId(9));
+    let [Effect::Send { message: FromNode::Located { located: Err(reason), .. }, .. }] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert!(reason.contains("which is gone"), "{reason}");
+    assert!(!fetched(&sought(ME)), "it is here");
+}
+
+#[test]
+fn names_and_unknown_code_are_asked_of_the_head() {
+    let mut f = member();
+    let (_, worker) = leased(&mut f);
+    let options = ActorOptions { name: Some("keeper".into()), ..ActorOptions::default() };
+    let create = spec(TaskId::root(1, worker), 1, TaskKind::Create(options), cpus(1.0));
+    f.submit(worker, &create);
+    let effects = f.ask(worker, ToNode::CreateActor { spec: create, resolved: Vec::new() });
+    let asks = |e: &Effect| matches!(e, Effect::Tell { node: HEAD, message: Between::TakeName { .. } });
+    assert!(effects.iter().any(asks), "{effects:?}");
+    let effects = f.ask(worker, ToNode::Lookup { request: 4, function: FunctionKey(77) });
+    let passed = |e: &Effect| matches!(e, Effect::Tell { node: HEAD, message: Between::Asked { .. } });
+    assert!(effects.iter().any(passed), "{effects:?}");
+}

@@ -228,3 +228,13 @@ fn a_call_that_runs_may_end_the_wait_so_a_placement_group_waits_for_its_end() {
     f.finish(W2, call.id, Value::inline(Vec::new()));
     assert_eq!(f.node.reserved_bundles().count(), 1);
 }
+
+#[test]
+fn what_a_waiting_task_keeps_may_stay_in_use_for_ever() {
+    let mut f = Fixture::new(2);
+    let gpu = Resources { gpus: Amount::whole(1), ..cpus(1.0) };
+    let [(lease, worker)] = f.leased(DRIVER, 1, gpu)[..] else { panic!("one lease") };
+    assert_eq!(f.node.lasting(), Resources::default());
+    f.ask(worker, ToNode::Blocked { lease });
+    assert_eq!(f.node.lasting(), Resources { gpus: Amount::whole(1), ..Resources::default() }, "it lends its CPU");
+}

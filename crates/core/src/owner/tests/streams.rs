@@ -155,3 +155,15 @@ fn a_reader_elsewhere_borrows_from_the_owner_and_after_its_death_from_the_node()
     assert_eq!(open(&mut bench, &spec, 1), vec![claim]);
     assert_eq!(take(&mut bench, &spec, 2), vec![]);
 }
+
+#[test]
+fn an_item_that_was_taken_and_freed_is_lost_with_its_reason_to_who_comes_later() {
+    let mut bench = Bench::new();
+    let spec = streaming(&mut bench, 0);
+    yields(&mut bench, &spec, 0, value(1));
+    take(&mut bench, &spec, 1);
+    open(&mut bench, &spec, 0);
+    let seen = bench.owner.value(&item(&spec, 0)).and_then(Value::failure).cloned();
+    let reason = crate::stream::READ_ONCE.to_owned();
+    assert_eq!(seen, Some(Failure::ObjectLost { object: item(&spec, 0), reason }));
+}
