@@ -269,3 +269,17 @@ fn what_was_submitted_finished_and_failed_is_counted() {
     let counts = ledger.counts();
     assert_eq!((counts.submitted, counts.finished, counts.failed), (3, 2, 1));
 }
+
+#[test]
+fn a_stream_that_has_ended_stays_while_one_of_its_items_does() {
+    let mut ledger = Ledger::default();
+    let stream = Some(crate::stream::Stream { items_max: 0, bytes_max: 0 });
+    let spec = Arc::new(TaskSpec { stream, ..(*spec(1, 0, 1)).clone() });
+    apply(&mut ledger, [(OWNER, Record::Submitted { at: Tick(1), spec }), (WORKER, started(1, 0))]);
+    let value = Value::inline(vec![4]);
+    apply(&mut ledger, [(WORKER, Record::Yielded { task: task(1), attempt: 0, index: 0, value })]);
+    apply(&mut ledger, [(WORKER, finished(1, 0, 5)), (OWNER, freed(1))]);
+    assert_eq!(ledger.task_ids(), [task(1)], "its item can be asked for");
+    apply(&mut ledger, [(OWNER, Record::Freed { object: ObjectId::item(task(1), 0) })]);
+    assert!(ledger.task_ids().is_empty());
+}
