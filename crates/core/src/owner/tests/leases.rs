@@ -366,12 +366,9 @@ fn nothing_is_asked_back_while_every_worker_is_busy() {
     with_mean(&mut bench, 100, &[(L1, W1), (L2, W2)]);
     let specs = submit_many(&mut bench, 20);
     assert!(sent_to(&bench, &specs, L1) > 3 && sent_to(&bench, &specs, L2) > 3);
-    let mut effects = Vec::new();
-    for spec in specs.iter().filter(|spec| matches!(bench.state(spec), Some(TaskState::Sent { lease: L1, .. }))) {
-        let message = Peer::Reply { task: spec.id, attempt: 0, values: vec![value(0)], duration_us: 100 };
-        effects = bench.peer(W1, message);
-        break;
-    }
+    let with_first = |spec: &&TaskSpec| matches!(bench.state(spec), Some(TaskState::Sent { lease: L1, .. }));
+    let task = specs.iter().find(with_first).unwrap().id;
+    let effects = bench.peer(W1, Peer::Reply { task, attempt: 0, values: vec![value(0)], duration_us: 100 });
     assert!(!effects.iter().any(|e| matches!(e, Effect::Send { message: Peer::TakeBack { .. }, .. })), "{effects:?}");
     bench.now = bench.now.plus_us(crate::owner::leases::STUCK_US);
     assert_eq!(bench.step(Event::Ticked), [], "nobody idles who could have it");
