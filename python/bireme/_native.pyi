@@ -196,7 +196,9 @@ class Output:
 class Member:
     """A member of a collective group, in its process."""
 
-    def __new__(cls, group: str, rank: int, size: int, label: str, timeout: float) -> Member: ...
+    def __new__(
+        cls, group: str, place: tuple[int, int], label: str, actors: list[str], timeout: float, /
+    ) -> Member: ...
     def call(
         self,
         kind: tuple[str, str | None],

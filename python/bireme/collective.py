@@ -156,7 +156,7 @@ class Group:
             raise CollectiveUsageError(f"there is no rank {rank}: the ranks are 0 to {self._size - 1}")
         joined = Group.__new__(Group)
         joined.__dict__.update(self.__getstate__())
-        joined._member = (rank, _native.Member(self._id, rank, self._size, _native.process_id(), self._timeout))
+        joined._member = (rank, _native.Member(self._id, (rank, self._size), _native.process_id(), [], self._timeout))
         joined._joined = True
         return joined
 
@@ -191,7 +191,8 @@ class Group:
                 raise CollectiveUsageError(f"{who} is no member of the group; only its {self._size} actors can call it")
             actor, name = self._members[rank]
             label = f"actor {name} {actor}"
-            self._member = (rank, _native.Member(self._id, rank, self._size, label, self._timeout))
+            actors = [actor for actor, _ in self._members]
+            self._member = (rank, _native.Member(self._id, (rank, self._size), label, actors, self._timeout))
         return self._member
 
     def _call(

@@ -15,6 +15,7 @@ import pytest
 import bireme
 from bireme.collective import Group
 from bireme.exceptions import (
+    ActorDiedError,
     CollectiveError,
     CollectiveMemberLostError,
     CollectiveMismatchError,
@@ -321,6 +322,55 @@ def test_a_member_that_is_killed_is_named_to_all_others(runtime: object, size: i
         assert error.ranks == [1]
     # Those that are left make another one.
     assert every([members[0], members[2]], Group([members[0], members[2]]), "barrier") == [None, None]
+
+
+@EIGHT_CPUS
+@pytest.mark.parametrize("joins", [True, False])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_member_that_dies_before_all_have_joined_is_named_to_all_others(
+    runtime: object, joins: bool, first: int
+) -> None:
+    members = actors(3)
+    group = Group(members)
+    dead = bireme.get(members[1].pid.remote())
+    # Some wait when it dies, and the others come later.
+    calls = [members[rank].call.remote(group, "barrier") for rank in (0, 2)[:first]]
+    if joins:
+        bireme.get(members[1].rank.remote(group))
+    begun = time.monotonic()
+    os.kill(dead, signal.SIGKILL)
+    with pytest.raises(ActorDiedError):
+        bireme.get(members[1].pid.remote())
+    calls += [members[rank].call.remote(group, "barrier") for rank in (0, 2)[first:]]
+    for error in failures(calls, CollectiveMemberLostError):
+        assert error.ranks == [1] and "is dead" in str(error), error
+    assert time.monotonic() - begun < 20
+
+
+@bireme.remote(num_cpus=0.5)
+def goes(group: Group, how: str) -> None:
+    member = group.join(1)
+    if how == "raises":
+        raise ValueError("no")
+    if how == "dies":
+        os._exit(1)
+    member.leave()
+
+
+@EIGHT_CPUS
+@pytest.mark.parametrize("how", ["raises", "dies", "leaves"])
+def test_a_task_that_goes_before_all_have_joined_is_named_to_those_who_come(runtime: object, how: str) -> None:
+    group = Group(world_size=3)
+    begun = time.monotonic()
+    calls = [goes.options(max_retries=0).remote(group, how)]
+    bireme.wait(calls, timeout=60)
+    for error in failures([task.remote(group, rank) for rank in (0, 2)], CollectiveMemberLostError):
+        assert error.ranks == [1] and "broken" in str(error), error
+        assert ("is dead" if how == "dies" else "has left the group before its first call") in str(error), error
+    assert time.monotonic() - begun < 20
+    # A name is free again when all have left.
+    bireme.wait([goes.options(max_retries=0).remote(Group(world_size=3, name="tasks"), how)], timeout=60)
+    assert bireme.get([named.remote(rank) for rank in range(3)], timeout=60) == [6.0] * 3
 
 
 @EIGHT_CPUS

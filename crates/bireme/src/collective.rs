@@ -122,7 +122,8 @@ impl Group {
         let rank = u32::try_from(rank).unwrap_or(u32::MAX);
         let runtime = context::runtime()?;
         let label = runtime.process_id().to_string();
-        runtime.join_collective(self.id, (rank, self.size), label, self.timeout).map(|member| Joined(Member(member)))
+        let member = runtime.join_collective(self.id, (rank, self.size), (label, Vec::new()), self.timeout)?;
+        Ok(Joined(Member(member)))
     }
 
     /// The member that the calling actor is.
@@ -136,8 +137,8 @@ impl Group {
             let who = own.map_or_else(|| "this program".to_owned(), |actor| actor.to_string());
             return Err(misuse(&format!("{who} is no member of the group; only its {} actors can call it", self.size)));
         };
-        let label = members[rank].to_string();
-        runtime.join_collective(self.id, (rank as u32, self.size), label, self.timeout).map(Member)
+        let who = (members[rank].to_string(), members.clone());
+        runtime.join_collective(self.id, (rank as u32, self.size), who, self.timeout).map(Member)
     }
 }
 

@@ -12,6 +12,8 @@ use bireme::{Array, Config, Context, Dtype, Error, ObjectRef};
 /// In messages between members; streamed by the node, with segments of different lengths.
 const LENGTHS: [usize; 2] = [5, 40_003];
 
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn start() -> Context {
     bireme::init_with(Config::default().cpus(4.0).object_store_memory(128 << 20)).unwrap()
 }
@@ -284,6 +286,38 @@ fn tasks_join_with_the_ranks_that_they_are_given() {
         let tasks: Vec<_> = (0..3).map(|rank| task::remote(group.clone(), rank)).collect();
         assert_eq!(bireme::get_all(&tasks).unwrap(), [6, 6, 6]);
     }
+}
+
+/// Joins and goes without a call.
+#[bireme::remote(retries = 0)]
+fn goes(group: Group, how: String) -> bireme::Result<()> {
+    let _member = group.join(1)?;
+    match how.as_str() {
+        "panics" => panic!("no"),
+        "dies" => std::process::abort(),
+        _ => Ok(()),
+    }
+}
+
+#[test]
+fn a_member_that_goes_before_all_have_joined_is_named_to_those_who_wait_and_who_come() {
+    let context = start();
+    for how in ["panics", "dies", "leaves"] {
+        for waits in [false, true] {
+            // Longer than the patience: nobody waits for its end.
+            let group = Group::new(3).unwrap().timeout(10 * PATIENCE);
+            let mut others: Vec<_> = waits.then(|| task::remote(group.clone(), 0)).into_iter().collect();
+            let lost = goes::remote(group.clone(), how.to_owned());
+            assert_eq!(lost.get_timeout(PATIENCE).is_ok(), how == "leaves");
+            others.extend((others.len()..2).map(|at| task::remote(group.clone(), 2 * at)));
+            for other in &others {
+                let text = other.get_timeout(PATIENCE).unwrap_err().to_string();
+                let word = if how == "dies" { "is dead: " } else { "has left the group before its first call" };
+                assert!(text.contains("rank 1 (") && text.contains(word), "{how}: {text}");
+            }
+        }
+    }
+    drop(context);
 }
 
 #[test]

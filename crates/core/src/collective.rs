@@ -49,6 +49,9 @@ pub const SMALL_BLOCK_BYTES_MAX: u64 = 32 << 10;
 /// What one member may have to send inside messages in one call.
 pub const SMALL_CALL_BYTES_MAX: u64 = 256 << 10;
 
+/// Set in the ids of groups that are found by a name. No task of a process has so high a number.
+const NAMED: u128 = 1 << 47;
+
 /// A collective group: named like a task by the process that creates it, and kept by that process's node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CollectiveId {
@@ -63,7 +66,12 @@ impl CollectiveId {
     pub fn named(home: NodeId, name: &str) -> Self {
         let low = digest(name.as_bytes());
         let high = digest_from(low, name.as_bytes());
-        Self { home, name: TaskId::from_raw(u128::from(high) << 64 | u128::from(low)) }
+        Self { home, name: TaskId::from_raw(u128::from(high) << 64 | u128::from(low) | NAMED) }
+    }
+
+    /// Whether it is found by a name, under which it can be formed again; else it is the one that its creator passed on.
+    pub fn is_named(self) -> bool {
+        self.name.raw() & NAMED != 0
     }
 
     /// The id as users see it.

@@ -185,6 +185,16 @@ impl ActorId {
     pub fn object(self) -> ObjectId {
         ObjectId::result(self.0, 0)
     }
+
+    /// The id as the Python package writes it.
+    pub fn hex(self) -> String {
+        GroupId(self.0).hex()
+    }
+
+    /// The actor that was written so; none when it is no id.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        GroupId::from_hex(text).map(|GroupId(task)| Self(task))
+    }
 }
 
 impl fmt::Display for ActorId {

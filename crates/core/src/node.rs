@@ -415,8 +415,9 @@ impl Node {
                 self.reduce_inputs(process, (target, &inputs), more, now, effects);
             }
             ToNode::EndReduce { target } => self.end_reduce(process, target, effects),
-            ToNode::JoinCollective { group, rank, size, label } => {
-                self.join_collective(process, group, (rank, size), label, effects);
+            ToNode::JoinCollective { group, rank, size, label, actors } => {
+                let newcomer = collectives::Newcomer { process, rank, size, label, actors };
+                self.join_collective(group, newcomer, effects);
             }
             ToNode::LeaveCollective { group, rank, calls } => {
                 self.leave_collective(process, group, rank, calls, effects);

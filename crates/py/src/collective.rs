@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bireme_runtime::collective::{Membership, Outcome, Work};
 use bireme_runtime::core::collective::{ArrayKind, Call, CollectiveId, Kind, op_from_name};
+use bireme_runtime::core::id::ActorId;
 use bireme_runtime::{Error, Runtime};
 use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
@@ -55,12 +56,20 @@ fn shown<'py>(py: Python<'py>, outcome: &Outcome) -> PyResult<Bound<'py, PyTuple
 #[pymethods]
 impl Member {
     #[new]
-    fn new(py: Python<'_>, group: &str, rank: u32, size: u32, label: String, timeout: f64) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        group: &str,
+        place: (u32, u32),
+        label: String,
+        actors: Vec<String>,
+        timeout: f64,
+    ) -> PyResult<Self> {
         let wrong = || PyValueError::new_err(format!("{group:?} is not the id of a collective group"));
         let group = CollectiveId::from_hex(group).ok_or_else(wrong)?;
         let timeout = Duration::try_from_secs_f64(timeout).map_err(|bad| PyValueError::new_err(bad.to_string()))?;
+        let actors = actors.iter().filter_map(|actor| ActorId::from_hex(actor)).collect();
         let runtime = driver::runtime(py)?;
-        let joined = gil::detach(py, || runtime.join_collective(group, (rank, size), label, timeout));
+        let joined = gil::detach(py, || runtime.join_collective(group, place, (label, actors), timeout));
         joined.map(Self).map_err(|error| error::raise(py, error))
     }
 
@@ -160,7 +169,7 @@ impl CollectiveWork {
 /// The actor that lives in this process.
 #[pyfunction]
 fn own_actor_id() -> Option<String> {
-    Runtime::current().ok()?.own_actor_id().map(|actor| format!("{:032x}", actor.0.raw()))
+    Runtime::current().ok()?.own_actor_id().map(ActorId::hex)
 }
 
 pub fn fill(module: &Bound<'_, PyModule>) -> PyResult<()> {

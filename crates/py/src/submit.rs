@@ -282,7 +282,7 @@ pub struct Actor {
 impl Actor {
     /// The actor's id as text.
     fn hex(&self) -> String {
-        format!("{:032x}", self.id.0.raw())
+        self.id.hex()
     }
 
     /// The hash of the class's code.

@@ -102,12 +102,13 @@ impl Runtime {
     }
 
     /// This process is that member of the group. At once; calls wait until all members are there. A member that has joined
-    /// before is the same; the timeout is that of the calls that are made with this handle.
+    /// before is the same; the timeout is that of the calls that are made with this handle. `actors` are all members by rank, when
+    /// they are known: one that is dead for good will never come.
     pub fn join_collective(
         &self,
         group: CollectiveId,
         (rank, size): (u32, u32),
-        label: String,
+        (label, actors): (String, Vec<ActorId>),
         timeout: Duration,
     ) -> Result<Arc<Membership>, Error> {
         self.check_running()?;
@@ -119,7 +120,7 @@ impl Runtime {
         let mut known = self.process.memberships.0.lock().unwrap_or_else(PoisonError::into_inner);
         let line = known.entry((group, rank)).or_insert_with(|| {
             self.process.lock().collectives.join(group, rank, size);
-            self.process.tell(&ToNode::JoinCollective { group, rank, size, label });
+            self.process.tell(&ToNode::JoinCollective { group, rank, size, label, actors });
             Arc::default()
         });
         let (process, line) = (Arc::downgrade(&self.process), Arc::clone(line));

@@ -55,7 +55,7 @@ pub enum Trouble {
     Left {
         /// Who.
         member: Seat,
-        /// So many calls it took part in.
+        /// So many calls it took part in; none when it left before the first.
         calls: u64,
     },
     /// The group has no such member, or not with this rank.
@@ -93,6 +93,10 @@ impl fmt::Display for Trouble {
                     "{member} of the group is dead: {why}; the group is broken, make another one of those that are left"
                 )
             }
+            Self::Left { member, calls: 0 } => write!(
+                f,
+                "{member} has left the group before its first call; the group is broken, make another one of those that are left"
+            ),
             Self::Left { member, calls } => {
                 write!(f, "{member} has left the group after {calls} calls, so this one can never have a result")
             }

@@ -350,6 +350,8 @@ pub enum ToNode {
         size: u32,
         /// Who I am, for people.
         label: String,
+        /// The members by rank, when the group is one of actors.
+        actors: Vec<ActorId>,
     },
     /// I make no other call in this group.
     LeaveCollective {

@@ -6,6 +6,7 @@
 //! question is with the node when [`ADOPTION_PASSES`] passes over all rings are over: only then is an actor unknown.
 
 use super::adoption::ADOPTION_PASSES;
+use super::collectives::Newcomer;
 use super::{Effect, Node};
 use crate::collective::CollectiveId;
 use crate::id::{ActorId, GroupId, ProcessId};
@@ -30,7 +31,7 @@ pub(super) enum About {
     /// I want to run something in it, which is queued.
     EnterGroup(GroupId),
     /// I want to be this member of a collective group.
-    Join { group: CollectiveId, rank: u32, size: u32, label: String },
+    Join { group: CollectiveId, newcomer: Newcomer },
 }
 
 /// A question that came before what it is about.
@@ -58,7 +59,7 @@ impl Node {
     /// A member goes that was not let in yet. Says whether there was one.
     pub(super) fn forget_early_join(&mut self, process: ProcessId, left: CollectiveId, seat: u32) -> bool {
         let joins = |early: &Early| match &early.about {
-            About::Join { group, rank, .. } => early.process == process && *group == left && *rank == seat,
+            About::Join { group, newcomer } => early.process == process && *group == left && newcomer.rank == seat,
             _ => false,
         };
         let found = self.early.iter().position(joins);
@@ -99,7 +100,7 @@ impl Node {
             About::WatchGroup(group) | About::RemoveGroup(group) | About::EnterGroup(group) => {
                 self.groups.all.contains_key(group)
             }
-            About::Join { group, rank, size, .. } => !self.is_rank_held(*group, *rank, *size),
+            About::Join { group, newcomer } => !self.is_rank_held(*group, newcomer),
         }
     }
 
@@ -112,7 +113,7 @@ impl Node {
             About::WatchGroup(group) => self.watch_group(process, group, effects),
             About::RemoveGroup(group) => self.remove_groups(&[group], "it was removed", now, effects),
             About::EnterGroup(group) => self.refuse_in_group(group, effects),
-            About::Join { group, rank, size, label } => self.admit_member(process, group, (rank, size), label, effects),
+            About::Join { group, newcomer } => self.admit_member(group, newcomer, effects),
         }
     }
 }

@@ -43,6 +43,7 @@ impl Node {
         }
         self.unreserve(before);
         self.groups.note_dead(id);
+        self.member_actor_died(id, &reason, effects);
         self.jobs.actor_over(job, detached.then_some(spec));
         self.actors.dead.push_back(id);
         while self.actors.dead.len() > DEAD_ACTORS_MAX {
