@@ -143,7 +143,7 @@ fn defer_and_fail(invocation: &mut Invocation<'_>) -> Ran {
 fn ask_self(invocation: &mut Invocation<'_>) -> Ran {
     let runtime = Runtime::current().unwrap();
     let name = std::str::from_utf8(invocation.payload).unwrap();
-    let (id, _, handle) = runtime.find_actor(name).unwrap();
+    let (id, _, handle) = runtime.find_actor(name, None).unwrap();
     let actor = Actor { runtime, id, handle };
     let answer = actor.get(&actor.call(&THREADS)).unwrap();
     invocation.outputs.push(number(answer));
@@ -205,7 +205,7 @@ impl Actor {
 
     fn with(constructor: &Function, options: ActorOptions) -> Result<Self, Error> {
         let runtime = Runtime::current().unwrap();
-        let handle = submit(&runtime, constructor, Target::Create(options), 0, Vec::new())?;
+        let handle = submit(&runtime, constructor, Target::Create { options, namespace: None }, 0, Vec::new())?;
         Ok(Self { runtime, id: ActorId(handle.id().task()), handle })
     }
 

@@ -40,6 +40,11 @@ fn wait_for_ever(journal: PathBuf) -> i64 {
 }
 
 #[bireme::remote]
+fn count_named(name: String) -> bireme::Result<i64> {
+    bireme::get_actor::<Counter>(&name)?.count().get()
+}
+
+#[bireme::remote]
 fn say(text: String) {
     println!("out={text}");
 }
@@ -111,6 +116,8 @@ fn a_driver_when_the_environment_asks_for_it() {
             "count" => {
                 bireme::get_actor::<Counter>(rest).and_then(|counter| counter.count().get()).map(|n| n.to_string())
             }
+            "count-in-task" => count_named::remote(rest.to_owned()).get().map(|n| n.to_string()),
+            "names" => bireme::named_actors().map(|names| names.join(" ")),
             "end" => break,
             other => panic!("no such part: {other}"),
         };
@@ -130,9 +137,10 @@ struct Part {
 }
 
 impl Part {
-    fn start(test: &str, scenario: &str, folder: &Path) -> Self {
+    fn start(test: &str, scenario: &str, folder: &Path, namespace: Option<&str>) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
+            .envs(namespace.map(|namespace| ("BIREME_NAMESPACE", namespace)))
             .env(support::SCENARIO, scenario)
             .env(NODE_FOLDER, folder)
             .env("BIREME_NUM_CPUS", "2")
@@ -197,13 +205,19 @@ impl Node {
     fn start(name: &str) -> Self {
         let folder = Scratch::new(name);
         std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o700)).unwrap();
-        let mut part = Part::start("a_node_when_the_environment_asks_for_it", "node", &folder.0);
+        let mut part = Part::start("a_node_when_the_environment_asks_for_it", "node", &folder.0, None);
         part.tells("ready");
         Self { part, folder }
     }
 
     fn driver(&self) -> Part {
-        let mut part = Part::start("a_driver_when_the_environment_asks_for_it", "driver", &self.folder.0);
+        self.driver_in(None)
+    }
+
+    /// A driver whose environment says in which namespace it is.
+    fn driver_in(&self, namespace: Option<&str>) -> Part {
+        let test = "a_driver_when_the_environment_asks_for_it";
+        let mut part = Part::start(test, "driver", &self.folder.0, namespace);
         assert_eq!(part.tells("said"), "ready");
         part
     }
@@ -237,7 +251,6 @@ fn programs_attach_side_by_side_each_with_tasks_actors_and_objects_of_its_own() 
     assert_eq!((nested::remote(8).get().unwrap(), other.number("nested 6")), (8, 6));
     let counter = Counter::options().name("mine").remote(0);
     assert_eq!(counter.count().get().unwrap(), 1);
-    assert_eq!(other.number("count mine"), 2, "a name is for everybody");
     let big = bireme::put(Bytes::from(vec![3; 1 << 20])).unwrap();
     assert_eq!(other.ask("put 2000000"), "put");
     assert!(big.get().unwrap().iter().all(|byte| *byte == 3));
@@ -249,7 +262,27 @@ fn programs_attach_side_by_side_each_with_tasks_actors_and_objects_of_its_own() 
     assert!(state.objects.iter().filter(|object| object.stored).count() >= 2);
     other.end();
     eventually("its job is gone", || bireme::state().unwrap().jobs.len() == 1);
-    assert_eq!(counter.count().get().unwrap(), 3);
+    assert_eq!(counter.count().get().unwrap(), 2);
+}
+
+#[test]
+fn each_program_has_names_of_its_own_unless_it_chose_a_namespace() {
+    let _turn = turn();
+    let node = Node::start("daemon-names");
+    let (mut first, mut second) = (node.driver(), node.driver());
+    first.number("named scores");
+    assert_eq!((first.ask("names").as_str(), second.ask("names").as_str()), ("scores", ""));
+    let error = second.ask("count scores");
+    assert!(error.starts_with("error there is no actor named \"scores\""), "{error}");
+    second.number("named scores");
+    assert_eq!((first.number("count scores"), second.number("count scores")), (11, 11));
+    assert_eq!(first.number("count-in-task scores"), 12, "tasks look where their program does");
+    let (mut member, mut other) = (node.driver_in(Some("team")), node.driver_in(Some("team")));
+    member.number("named scores");
+    assert_eq!((other.number("count scores"), other.number("count-in-task scores")), (11, 12));
+    assert_eq!(other.ask("names"), "scores");
+    let taken = other.ask("named scores");
+    assert!(taken.contains("the name \"scores\" in the namespace \"team\" belongs to"), "{taken}");
 }
 
 #[test]
@@ -300,12 +333,12 @@ fn parent_of(pid: i32) -> i32 {
 fn a_detached_actor_outlives_its_driver_and_is_found_by_the_next() {
     let _turn = turn();
     let node = Node::start("daemon-detached");
-    let mut first = node.driver();
+    let mut first = node.driver_in(Some("kept"));
     let actor = Watch::new(first.number("detached immortal"));
     assert_eq!(first.number("count immortal"), 11);
     first.end();
     assert!(actor.is_alive());
-    let context = node.attach();
+    let context = bireme::init_with(node.config().namespace("kept")).unwrap();
     let found = bireme::get_actor::<Counter>("immortal").unwrap();
     assert_eq!(found.count().get().unwrap(), 12);
     assert_eq!(found.add_remotely(5).get().unwrap(), 17, "it starts tasks of its own");
@@ -313,7 +346,7 @@ fn a_detached_actor_outlives_its_driver_and_is_found_by_the_next() {
     drop(found);
     context.shutdown();
     assert!(actor.is_alive(), "its last handle does not end it");
-    let _context = node.attach();
+    let _context = bireme::init_with(node.config().namespace("kept")).unwrap();
     let found = bireme::get_actor::<Counter>("immortal").unwrap();
     assert_eq!(found.count().get().unwrap(), 18);
     bireme::kill(&found).unwrap();

@@ -134,7 +134,8 @@ impl Hosts {
         command
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
             .env(support::SCENARIO, scenario)
-            .env(ADDRESS, self.head_address());
+            .env(ADDRESS, self.head_address())
+            .env("BIREME_NAMESPACE", "hosts");
         let token = self.token("client");
         if Path::new(&token).exists() {
             command.env("BIREME_TOKEN_FILE", token);

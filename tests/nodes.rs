@@ -56,7 +56,7 @@ fn choice(head: Option<std::net::SocketAddr>) -> ClusterChoice {
 #[test]
 fn a_member_when_it_is_asked_for_by_the_environment() {
     let Ok(head) = std::env::var(HEAD) else { return };
-    let mut config = Config::default().cpus(2.0).cluster(choice(Some(head.parse().unwrap())));
+    let mut config = Config::default().cpus(2.0).namespace("nodes").cluster(choice(Some(head.parse().unwrap())));
     if let Ok(bytes) = std::env::var(STORE) {
         config = config.object_store_memory(bytes.parse().unwrap());
     }
@@ -115,7 +115,7 @@ fn head_with(cpus: f64) -> (bireme::Context, String) {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut head = choice(None);
     head.bind = Some(port);
-    (bireme::init_with(Config::default().cpus(cpus).cluster(head)).unwrap(), port.to_string())
+    (bireme::init_with(Config::default().cpus(cpus).namespace("nodes").cluster(head)).unwrap(), port.to_string())
 }
 
 #[bireme::remote]

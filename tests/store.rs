@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -152,10 +153,25 @@ fn the_spill_limit_is_a_typed_error_and_what_is_there_stays_readable() {
 }
 
 #[test]
-fn a_spill_directory_that_does_not_exist_is_a_typed_error_when_it_is_needed() {
-    let config = two_cpus().object_store_memory(16 * MIB as u64).spill_directory("/nonexistent/bireme");
-    let _turn = start(config);
-    fill_up(16 * MIB);
+fn a_spill_directory_is_made_and_one_that_is_of_no_use_is_refused_at_once() {
+    let scratch = Scratch::new("made");
+    let config = || two_cpus().object_store_memory(16 * MIB as u64);
+    let turn = support::turn();
+    std::fs::write(scratch.path("file"), "").unwrap();
+    for useless in [scratch.path("no").join("parent"), scratch.path("file"), PathBuf::from("/proc")] {
+        let error = bireme::init_with(config().spill_directory(useless.clone())).unwrap_err();
+        let text = format!("objects cannot be spilled to {}: ", useless.display());
+        assert!(matches!(&error, Error::BadArgument(why) if why.starts_with(&text)), "{error}");
+        assert!(!bireme::is_initialized());
+    }
+    drop(turn);
+    let made = scratch.path("made");
+    let _turn = start(config().spill_directory(made.clone()));
+    assert_eq!(made.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    let objects: Vec<_> = (0..10).map(|seed| make::remote(seed, 2 * MIB)).collect();
+    for (seed, object) in objects.iter().enumerate() {
+        check(&object.get().unwrap(), seed as u8, 2 * MIB);
+    }
 }
 
 #[test]

@@ -306,7 +306,7 @@ fn an_actor_streams_too() {
     let _turn = start(two_cpus());
     let runtime = Runtime::current().unwrap();
     let mut create = ask("construct", Vec::new(), None);
-    create.target = Target::Create(ActorOptions::default());
+    create.target = Target::Create { options: ActorOptions::default(), namespace: None };
     let handle = runtime.submit(create).unwrap().pop().unwrap();
     let actor = ActorId(handle.id().task());
     let call = |plan: &Plan| {

@@ -21,8 +21,6 @@ def main() -> None:
     sys.argv = [""]
     from . import _native, _worker, context  # noqa: F401 - workers start with it
 
-    context.adopt_namespace(told.get("namespace", ""))
-
     for name in told.get("preload", ()):
         try:
             importlib.import_module(name)

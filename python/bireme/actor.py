@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
-from . import _native, _signature, context
+from . import _native, _signature
 from ._code import describe_class, pack_class
 from ._options import ActorOptions, MethodOptions
 from .task import wishes
@@ -110,10 +110,9 @@ class ActorClass(Generic[T]):
     def remote(self, /, *args: Any, **kwargs: Any) -> "ActorHandle[T]":
         """Starts an actor and gives its handle at once. An error of the constructor shows with the first call."""
         options = self._options
-        name = None
-        if options.name is not None:
-            name = context.full_name(options.name, options.namespace)
-            found = _native.find_actor(name)
+        name, namespace = options.name, options.namespace
+        if name is not None:
+            found = _native.find_actor(name, namespace)
             if found is not None:
                 if options.get_if_exists:
                     return _handle_of(found)
@@ -123,11 +122,11 @@ class ActorClass(Generic[T]):
                 )
         if self._function is None:
             self._function = self._prepare()
-        life = (name, options.max_restarts, self._concurrency, options.lifetime == "detached")
+        life = (name, namespace, options.max_restarts, self._concurrency, options.lifetime == "detached")
         native = self._function.create(args, kwargs, life)
         if name is not None and options.get_if_exists:
             # Of several that saw a free name at once, one got it; the node knows which.
-            found = _native.find_actor(name)
+            found = _native.find_actor(name, namespace)
             if found is not None and found != native:
                 return _handle_of(found)
         return ActorHandle(native, cast(_Description, self._described), self._class)
@@ -310,7 +309,7 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     """The actor with this name."""
     if not isinstance(name, str) or not name:
         raise ValueError(f"an actor's name is text that is not empty, not {name!r}")
-    found = _native.find_actor(context.full_name(name, namespace))
+    found = _native.find_actor(name, namespace)
     if found is None:
         where = f" in namespace {namespace!r}" if namespace else ""
         raise ValueError(f"there is no actor named {name!r}{where}: it was never started under this name, or is dead")
@@ -326,9 +325,7 @@ def _handle_of(native: _native.Actor) -> ActorHandle[Any]:
 
 def named_actors(all_namespaces: bool = False) -> list[tuple[str, str]]:
     """Namespace and name of the actors that have one: of this namespace, or of all."""
-    pairs = [name.rpartition("\x1f")[::2] for name in _native.actor_names()]
-    here = context.namespace()
-    return [(where, name) for where, name in pairs if all_namespaces or where == here]
+    return _native.actor_names(all_namespaces)
 
 
 def handle_of_self() -> ActorHandle[Any]:

@@ -26,8 +26,6 @@ _PROBE = "import cloudpickle; print('%d.%d' % sys.version_info[:2]); print(cloud
 
 _lock = threading.Lock()
 _chosen = InitOptions()
-# The namespace of a program that shares its node and has chosen none: nobody else's.
-_anonymous = ""
 _printer: Printer | None = None
 
 
@@ -78,6 +76,11 @@ def init(
         if _native.is_running():
             if ignore_reinit_error:
                 return Context()
+            if _native.is_worker():
+                raise RuntimeError(
+                    "a task or actor has the runtime of its program: leave bireme.init() to that program, "
+                    "or pass ignore_reinit_error=True"
+                )
             raise RuntimeError(
                 "bireme is running already: call bireme.shutdown() first, or pass ignore_reinit_error=True to go on with it"
             )
@@ -101,13 +104,13 @@ def _start(options: InitOptions, preload: list[str] | None) -> None:
     import secrets
     import tempfile
 
-    global _anonymous
     settings: dict[str, Any] = {
         "address": options.address,
         "num_cpus": options.num_cpus,
         "num_gpus": options.num_gpus,
         "resources": dict(options.resources),
         "object_store_memory": options.object_store_memory,
+        "namespace": options.namespace,
         "log_to_driver": options.log_to_driver,
     }
     # What the program has imported already its workers will need too.
@@ -115,11 +118,9 @@ def _start(options: InitOptions, preload: list[str] | None) -> None:
     scratch = os.path.join(tempfile.gettempdir(), f"bireme-{os.getpid()}-{secrets.token_hex(4)}")
     if "numpy" in sys.modules:
         modules.insert(0, "numpy")
-    _anonymous = "" if options.address is None else f"anonymous-{secrets.token_hex(8)}"
     told = {
         "path": [os.path.abspath(entry) for entry in sys.path],
         "preload": modules,
-        "namespace": options.namespace or _anonymous,
     }
     if options.address is not None:
         settings["python"] = _described(json.dumps(told))
@@ -163,17 +164,20 @@ def _flags() -> list[str]:
 
 
 class Context:
-    """The running runtime; as a context manager it shuts down at the end."""
+    """The running runtime; as a context manager it shuts down at the end, unless that has ended before."""
+
+    def __init__(self) -> None:
+        self._job = _native.job_id()
 
     def __enter__(self) -> "Context":
         return self
 
     def __exit__(self, *unused: object) -> None:
-        shutdown()
+        _end(self._job)
 
     def disconnect(self) -> None:
-        """Shuts the runtime down."""
-        shutdown()
+        """Shuts the runtime down, if it is this one that runs."""
+        _end(self._job)
 
     @property
     def address_info(self) -> dict[str, Any]:
@@ -188,8 +192,15 @@ def auto_init() -> None:
 
 def shutdown() -> None:
     """Ends the runtime and all its processes. Does nothing when there is none."""
+    _end(None)
+
+
+def _end(job: str | None) -> None:
+    """Ends the runtime if it is that of the job, or whichever it is."""
     global _printer
     with _lock:
+        if job is not None and not (_native.is_running() and _native.job_id() == job):
+            return
         _native.shutdown()
         futures = sys.modules.get("bireme._futures")
         if futures is not None:
@@ -206,20 +217,7 @@ def is_initialized() -> bool:
 
 def namespace() -> str:
     """The namespace of this program's actors; empty when none was chosen and the program shares its node with nobody."""
-    return _chosen.namespace or _anonymous
-
-
-def adopt_namespace(name: str) -> None:
-    """In the zygote: actors that workers start belong where the driver's do."""
-    global _chosen
-    _chosen = InitOptions(namespace=name or None)
-
-
-def full_name(name: str, given: str | None) -> str:
-    """The name under which the engine knows an actor."""
-    where = namespace() if given is None else given
-    # A separator that no one types, so that no pair of names can be taken for another.
-    return f"{where}\x1f{name}" if where else name
+    return _native.namespace()
 
 
 def environment_for(chosen: RuntimeEnvironment | None) -> tuple[int, bytes | None] | None:

@@ -50,8 +50,7 @@ class RuntimeContext:
 
     def get_actor_name(self) -> str | None:
         """The name of that actor, when it has one."""
-        name = _native.actor_name()
-        return None if name is None else name.rpartition("\x1f")[2]
+        return _native.actor_name()
 
     @property
     def namespace(self) -> str:

@@ -51,6 +51,17 @@ def facts() -> dict[str, Any]:
     }
 
 
+def test_a_context_ends_only_the_runtime_that_it_began() -> None:
+    with bireme.init(num_cpus=1) as first:
+        bireme.shutdown()
+        second = bireme.init(num_cpus=1)
+    assert bireme.is_initialized()
+    first.disconnect()
+    assert bireme.get(add.remote(1, 2)) == 3
+    second.disconnect()
+    assert not bireme.is_initialized()
+
+
 def test_init_and_shutdown_as_a_context_manager() -> None:
     assert not bireme.is_initialized()
     with bireme.init(num_cpus=1) as context:
@@ -203,7 +214,7 @@ def test_a_worker_cannot_start_or_end_the_runtime(runtime: Context) -> None:
             return str(error)
         return "no error"
 
-    assert "running already" in bireme.get(meddle.remote())
+    assert "a task or actor has the runtime of its program" in bireme.get(meddle.remote())
     assert bireme.get(add.remote(1, 2)) == 3
 
 

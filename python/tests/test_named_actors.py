@@ -135,6 +135,18 @@ def test_namespaces_keep_names_apart(runtime: Context) -> None:
     assert bireme.get(there.name.remote()) == "counter"
 
 
+def test_the_environment_names_the_namespace_of_a_program_that_chose_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    @bireme.remote
+    def namespace_of_a_task() -> str:
+        return bireme.get_runtime_context().namespace
+
+    monkeypatch.setenv("BIREME_NAMESPACE", "told")
+    with bireme.init(num_cpus=1):
+        assert (bireme.get_runtime_context().namespace, bireme.get(namespace_of_a_task.remote())) == ("told", "told")
+    with bireme.init(num_cpus=1, namespace="chosen"):
+        assert bireme.get_runtime_context().namespace == "chosen"
+
+
 @pytest.mark.parametrize("runtime", [{"namespace": "here"}], indirect=True)
 def test_tasks_have_the_namespace_of_the_driver(runtime: Context) -> None:
     @bireme.remote

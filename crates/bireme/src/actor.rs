@@ -42,7 +42,12 @@ impl Handle {
     /// Starts an actor.
     pub fn create(site: &Site, options: Option<Options>, arguments: Arguments) -> Self {
         let created = options.map_or_else(|| site.chosen().cloned(), Options::finish).and_then(|chosen| {
-            let sent = site.send(chosen.task, None, (Target::Create(chosen.actor), chosen.inherits), arguments);
+            let sent = site.send(
+                chosen.task,
+                None,
+                (Target::Create { options: chosen.actor, namespace: None }, chosen.inherits),
+                arguments,
+            );
             Ok((sent?, chosen.pending_max, chosen.call_retries))
         });
         match created {
@@ -105,7 +110,7 @@ impl<'de> Deserialize<'de> for Handle {
     }
 }
 
-/// The actor with this name; [`Error::TypeMismatch`] when it is another type than `A`.
+/// The actor with this name in the namespace of this program (see [`Config::namespace`](crate::Config::namespace)); [`Error::TypeMismatch`] when it is another type than `A`.
 ///
 /// The limit of pending calls and the retries of calls belong to a handle, not to the actor: a handle that was found by
 /// name has the defaults (no limit, no retries).
@@ -131,7 +136,7 @@ impl<'de> Deserialize<'de> for Handle {
 /// # Ok::<(), bireme::Error>(())
 /// ```
 pub fn get_actor<A: Actor>(name: &str) -> Result<A::Handle> {
-    let (_, constructor, reference) = Runtime::current()?.find_actor(name)?;
+    let (_, constructor, reference) = Runtime::current()?.find_actor(name, None)?;
     if constructor != A::constructor() {
         let found = Function::find(constructor).map_or("unknown", |function| function.signature);
         let found = found.split_once('(').map_or(found, |(path, _)| path);

@@ -123,7 +123,7 @@ pub fn broken(call: &Invocation<'_>, error: Error) -> Failure {
     match error {
         Error::TypeMismatch { expected, found } => Failure::TypeMismatch { expected, found },
         Error::Failed(failure) => (*failure).clone(),
-        error => returned(call, &error),
+        error => Failure::NotPassed { task: call.task, name: call.name.to_owned(), reason: error.to_string() },
     }
 }
 

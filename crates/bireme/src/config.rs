@@ -34,6 +34,18 @@ impl Config {
         self
     }
 
+    /// Where names of actors and placement groups are looked up: programs of one namespace find each other's. Without it what
+    /// `BIREME_NAMESPACE` says; else each program has names of its own, which no other program finds.
+    ///
+    /// ```no_run
+    /// let _context = bireme::init_with(bireme::Config::default().address("auto").namespace("team"))?;
+    /// # Ok::<(), bireme::Error>(())
+    /// ```
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        self.runtime.namespace = Some(namespace.to_owned());
+        self
+    }
+
     /// CPUs that tasks can ask for; as many as the machine has unless chosen.
     pub fn cpus(mut self, cpus: f64) -> Self {
         self.runtime.cpus = Some(cpus);

@@ -13,10 +13,12 @@ fn was_shut_down() -> MutexGuard<'static, bool> {
     WAS_SHUT_DOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps the runtime running; shuts it down when dropped.
+/// Keeps the runtime running; shuts it down when dropped, unless that has ended before: a later one is not its own.
 #[derive(Debug)]
 #[must_use = "dropping the context shuts the runtime down: bind it with `let _context = ...`"]
-pub struct Context(());
+pub struct Context {
+    job: u64,
+}
 
 impl Context {
     /// Shuts the runtime down and waits until all its processes are gone.
@@ -25,7 +27,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        shutdown();
+        end(|runtime| runtime.job() == self.job);
     }
 }
 
@@ -52,19 +54,26 @@ pub fn init_with(config: Config) -> Result<Context> {
     // Before the lock: in a fork it may be held by a thread that is not there.
     check_forked()?;
     let mut was_shut_down = was_shut_down();
-    Runtime::start(config)?;
+    let runtime = Runtime::start(config)?;
     *was_shut_down = false;
-    Ok(Context(()))
+    Ok(Context { job: runtime.job() })
 }
 
 /// Shuts the runtime down and waits until all its processes are gone. References that are left give
 /// [`Error::NotRunning`]. Does nothing when there is no runtime, and nothing inside a worker's task.
 pub fn shutdown() {
+    end(|_| true);
+}
+
+/// Ends the runtime if it is the one that is meant.
+fn end(is_meant: impl FnOnce(&Runtime) -> bool) {
     if is_forked() {
         return;
     }
     let mut was_shut_down = was_shut_down();
-    if let Ok(runtime) = Runtime::current() {
+    if let Ok(runtime) = Runtime::current()
+        && is_meant(&runtime)
+    {
         runtime.shutdown();
         *was_shut_down = true;
     }

@@ -85,6 +85,9 @@ pub fn wait<T>(
     count: usize,
     timeout: Option<Duration>,
 ) -> Result<(Vec<ObjectRef<T>>, Vec<ObjectRef<T>>)> {
+    if references.is_empty() {
+        return Err(Error::BadArgument("there is nothing to wait for: no references were given".to_owned()));
+    }
     if count == 0 || count > references.len() {
         let given = references.len();
         return Err(Error::BadArgument(format!("cannot wait for {count} of {given} references; ask for 1 to {given}")));
@@ -142,7 +145,7 @@ pub fn resources() -> Result<ResourcesRow> {
     Runtime::current()?.resources_row()
 }
 
-/// The names that actors have, in order.
+/// The names that actors have in the namespace of this program, in order.
 ///
 /// ```
 /// let _context = bireme::init()?;
@@ -150,7 +153,7 @@ pub fn resources() -> Result<ResourcesRow> {
 /// # Ok::<(), bireme::Error>(())
 /// ```
 pub fn named_actors() -> Result<Vec<String>> {
-    Runtime::current()?.named_actors()
+    Ok(Runtime::current()?.named_actors(false)?.into_iter().map(|(_, name)| name).collect())
 }
 
 /// The task that this code runs in; outside any task, the driver's own id.

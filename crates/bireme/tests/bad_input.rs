@@ -10,6 +10,11 @@ fn start() -> Context {
 }
 
 #[bireme::remote]
+fn init_inside() -> String {
+    bireme::init().map(drop).unwrap_err().to_string()
+}
+
+#[bireme::remote]
 fn square(x: i64) -> i64 {
     x * x
 }
@@ -71,7 +76,8 @@ fn an_empty_or_impossible_wait_is_refused() {
     let one = [bireme::put(1).unwrap()];
     let none: [ObjectRef<i32>; 0] = [];
     for refused in [bireme::wait(&none, 0, None), bireme::wait(&none, 1, None)] {
-        assert!(matches!(refused, Err(Error::BadArgument(_))), "{refused:?}");
+        let Err(Error::BadArgument(text)) = refused else { panic!("{refused:?}") };
+        assert_eq!(text, "there is nothing to wait for: no references were given");
     }
     for count in [0, 2] {
         assert!(matches!(bireme::wait(&one, count, None), Err(Error::BadArgument(_))));
@@ -98,6 +104,19 @@ fn references_after_shutdown_are_errors_not_hangs() {
 fn a_second_init_is_refused() {
     let _context = start();
     assert!(matches!(bireme::init(), Err(Error::AlreadyRunning)));
+    assert!(init_inside::remote().get().unwrap().contains("a task or actor has the runtime of its program"));
+}
+
+#[test]
+fn a_context_ends_only_the_runtime_that_it_began() {
+    let first = start();
+    bireme::shutdown();
+    let second = start();
+    drop(first);
+    assert!(bireme::is_initialized());
+    assert_eq!(square::remote(3).get().unwrap(), 9);
+    drop(second);
+    assert!(!bireme::is_initialized());
 }
 
 #[test]

@@ -59,6 +59,8 @@ fn text(status: &ClusterStatus) -> String {
     let jobs = status.jobs.iter().map(|job| {
         let driver = match job.over {
             true => format!("was on {}, gone", job.node),
+            // Its node has not answered.
+            false if job.process == 0 => job.node.to_string(),
             false => format!("{} pid {}", job.node, job.process),
         };
         vec![job.job.clone(), driver, job.workers.to_string(), job.tasks_open.to_string()]

@@ -141,6 +141,8 @@ fn a_node_that_cannot_start_says_why_and_leaves_nothing() {
         (&["--port", &port], "cannot listen on"),
         (&["--port", "x"], "--port: \"x\" is no port"),
         (&["--replicas", "2"], "--replicas: "),
+        (&["--spill-directory", "/proc"], "objects cannot be spilled to /proc: "),
+        (&["--rejoin-time", "0s"], "is too short: give a time longer than 0"),
     ] {
         for foreground in [&[][..], &["--foreground"]] {
             let output = state.run(&[&["start"], arguments, foreground].concat());

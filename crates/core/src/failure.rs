@@ -26,7 +26,9 @@ pub struct Death {
 impl Death {
     /// Who ended, and how.
     pub fn in_words(&self) -> String {
-        format!("{} (pid {}) {}", self.process, self.pid, self.cause)
+        let Self { process, pid, cause, .. } = self;
+        // Whoever heard of it from others, or before it had begun, knows no pid.
+        if *pid == 0 { format!("{process} {cause}") } else { format!("{process} (pid {pid}) {cause}") }
     }
 }
 
@@ -104,7 +106,7 @@ impl fmt::Display for DeathCause {
 
 impl fmt::Display for Death {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (pid {}) {}", self.process, self.pid, self.cause)?;
+        f.write_str(&self.in_words())?;
         if self.memory_peak_bytes > 0 {
             write!(f, " (it had {} MiB of memory at most)", self.memory_peak_bytes >> 20)?;
         }
@@ -279,6 +281,15 @@ pub enum Failure {
         /// Why, with the inputs that it is about.
         reason: String,
     },
+    /// The arguments of a task could not be read, so that it did not run, or its results could not be written.
+    NotPassed {
+        /// The task.
+        task: TaskId,
+        /// The function's name.
+        name: String,
+        /// Which value, and why.
+        reason: String,
+    },
 }
 
 impl Failure {
@@ -304,6 +315,7 @@ impl Failure {
             | Failure::GroupUnplaceable { .. }
             | Failure::GroupRemoved { .. }
             | Failure::Reduce { .. }
+            | Failure::NotPassed { .. }
             | Failure::ShutDown => return false,
         };
         wanted
@@ -346,6 +358,9 @@ impl fmt::Display for Failure {
             }
             Failure::UnknownFunction { task, name } => {
                 write!(f, "{name} ({task}) is not registered in the worker; is it the same executable?")
+            }
+            Failure::NotPassed { task, name, reason } => {
+                write!(f, "values cannot be passed to or from {name} ({task}): {reason}")
             }
             Failure::TypeMismatch { expected, found } => {
                 write!(f, "expected a value of type {expected}, found one of type {found}")

@@ -182,7 +182,7 @@ impl Node {
             next_lease: 1,
             busy: Busy::default(),
             pool: Pool::new(config.id),
-            jobs: Jobs::new(config.id, config.job),
+            jobs: Jobs::new(config.id, config.job, config.driver_pid),
             actors: Actors::default(),
             live: Living::new(config.id, config.job.is_some()),
             cluster: Cluster::default(),

@@ -55,6 +55,9 @@ fn start(py: Python<'_>, settings: &Bound<'_, PyDict>, program: Vec<OsString>, s
     if let Some(value) = given("address")? {
         config.address = Some(value.extract()?);
     }
+    if let Some(value) = given("namespace")? {
+        config.namespace = Some(value.extract()?);
+    }
     if let Some(value) = given("python")? {
         let (python, cloudpickle, executable, arguments, probe, environment) = value.extract()?;
         let program = Program::Python { python, cloudpickle, executable, arguments, probe, environment };
@@ -98,11 +101,17 @@ fn node_id(py: Python<'_>) -> PyResult<String> {
     Ok(runtime(py)?.node_id().hex())
 }
 
-/// Names of actors, as the engine knows them.
+/// The namespace of this program's names.
 #[pyfunction]
-fn actor_names(py: Python<'_>) -> PyResult<Vec<String>> {
+fn namespace(py: Python<'_>) -> PyResult<String> {
+    Ok(runtime(py)?.namespace().to_owned())
+}
+
+/// Namespace and name of the actors that have one: of this program's namespace, or of all.
+#[pyfunction]
+fn actor_names(py: Python<'_>, all_namespaces: bool) -> PyResult<Vec<(String, String)>> {
     let runtime = runtime(py)?;
-    gil::detach(py, || runtime.named_actors()).map_err(|error| error::raise(py, error))
+    gil::detach(py, || runtime.named_actors(all_namespaces)).map_err(|error| error::raise(py, error))
 }
 
 type Amounts = BTreeMap<String, f64>;
@@ -153,6 +162,12 @@ impl WorkerOutput {
     }
 }
 
+/// Whether this process runs tasks for a driver.
+#[pyfunction]
+fn is_worker() -> bool {
+    Runtime::current().is_ok_and(|runtime| runtime.is_worker())
+}
+
 /// Whether there is a runtime.
 #[pyfunction]
 fn is_running() -> bool {
@@ -163,6 +178,8 @@ pub fn fill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(start, module)?)?;
     module.add_function(wrap_pyfunction!(shutdown, module)?)?;
     module.add_function(wrap_pyfunction!(job_id, module)?)?;
+    module.add_function(wrap_pyfunction!(namespace, module)?)?;
+    module.add_function(wrap_pyfunction!(is_worker, module)?)?;
     module.add_function(wrap_pyfunction!(process_id, module)?)?;
     module.add_function(wrap_pyfunction!(node_id, module)?)?;
     module.add_function(wrap_pyfunction!(actor_names, module)?)?;

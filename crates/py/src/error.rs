@@ -19,7 +19,7 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
         Error::NodeGone(_) => make(py, "LocalNodeDiedError", &message, &[]),
         Error::Refused(_) => make(py, "ConnectionError", &message, &[]),
         Error::Forked => make(py, "ForkedProcessError", &message, &[]),
-        Error::AlreadyRunning => make(py, "RuntimeError", &message, &[]),
+        Error::AlreadyRunning | Error::InWorker => make(py, "RuntimeError", &message, &[]),
         Error::BadAmount(_) | Error::BadArgument(_) => make(py, "ValueError", &message, &[]),
         Error::StoreFull(_) => make(py, "ObjectStoreFullError", &message, &[]),
         Error::PendingCallsLimit { .. } => make(py, "PendingCallsLimitExceeded", &message, &[]),
@@ -103,7 +103,7 @@ fn map_failure(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
         }
         Failure::Infeasible { .. } => make(py, "TaskUnschedulableError", &message, &[]),
         Failure::UnknownFunction { .. } => make(py, "TaskError", &message, &[]),
-        Failure::TypeMismatch { .. } => make(py, "TypeError", &message, &[]),
+        Failure::TypeMismatch { .. } | Failure::NotPassed { .. } => make(py, "TypeError", &message, &[]),
         Failure::StreamEnded { .. } => make(py, "StopIteration", &message, &[]),
         Failure::NameTaken { .. } => make(py, "ValueError", &message, &[]),
         Failure::StoreFull { .. } => make(py, "ObjectStoreFullError", &message, &[]),

@@ -166,15 +166,15 @@ impl Function {
         give(py, refs, self.wishes.results)
     }
 
-    /// Creates an actor of this class, with its name, restarts, calls at once, and whether it outlives its owner.
+    /// Creates an actor of this class, with its name, its namespace unless that is the job's, restarts, calls at once, and whether it outlives its owner.
     fn create(
         &self,
         py: Python<'_>,
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
-        life: (Option<String>, i64, u32, bool),
+        life: (Option<String>, Option<String>, i64, u32, bool),
     ) -> PyResult<Actor> {
-        let (name, restarts, concurrency, detached) = life;
+        let (name, namespace, restarts, concurrency, detached) = life;
         if let Some(signature) = &self.signature {
             signature.check(args, kwargs)?;
         }
@@ -187,7 +187,7 @@ impl Function {
             concurrency_max: concurrency,
             detached,
         };
-        let target = (Target::Create(options), self.wishes.inherits);
+        let target = (Target::Create { options, namespace }, self.wishes.inherits);
         let mut refs = submit(py, &runtime, self.key, task_options, Results::default(), target, arguments)?;
         let handle = refs.pop().ok_or_else(|| PyTypeError::new_err("the engine gave no handle of the actor"))?;
         Ok(Actor { id: ActorId(handle.id().task()), handle, class_key: self.key })
@@ -373,11 +373,11 @@ impl Method {
     }
 }
 
-/// The actor with a name: itself, or nothing.
+/// The actor with a name in a namespace, the job's unless given: itself, or nothing.
 #[pyfunction]
-pub fn find_actor(py: Python<'_>, name: &str) -> PyResult<Option<Actor>> {
+pub fn find_actor(py: Python<'_>, name: &str, namespace: Option<String>) -> PyResult<Option<Actor>> {
     let runtime = driver::runtime(py)?;
-    match gil::detach(py, || runtime.find_actor(name)) {
+    match gil::detach(py, || runtime.find_actor(name, namespace.as_deref())) {
         Ok((id, class_key, handle)) => Ok(Some(Actor { id, handle, class_key })),
         Err(Error::NoSuchActor(_)) => Ok(None),
         Err(other) => Err(error::raise(py, other)),

@@ -82,7 +82,12 @@ pub enum Target {
     /// A function.
     Plain,
     /// An actor's constructor.
-    Create(ActorOptions),
+    Create {
+        /// How the actor lives; its name as the user said it.
+        options: ActorOptions,
+        /// Where the name is; none: in the job's namespace.
+        namespace: Option<String>,
+    },
     /// An actor's method.
     Call {
         /// The actor.
@@ -107,6 +112,11 @@ impl Runtime {
         Ok(Self { process })
     }
 
+    /// Whether this process runs tasks for a driver.
+    pub fn is_worker(&self) -> bool {
+        self.process.is_worker()
+    }
+
     /// Ends the runtime and all its processes. A second time does nothing, and so does a fork.
     pub fn shutdown(&self) {
         outside(|| Driver::shutdown(&self.process));
@@ -118,12 +128,15 @@ impl Runtime {
         check_limits(&request)?;
         let handle = match &request.target {
             Target::Call { handle, .. } => Some(handle),
-            Target::Plain | Target::Create(_) => None,
+            Target::Plain | Target::Create { .. } => None,
         };
         self.check_refs(request.dependencies.iter().chain(&request.keep).chain(handle))?;
         let kind = match &request.target {
             Target::Plain => TaskKind::Plain,
-            Target::Create(options) => TaskKind::Create(options.clone()),
+            Target::Create { options, namespace } => {
+                let full = options.name.as_deref().map(|name| self.full_name(name, namespace.as_deref()));
+                TaskKind::Create(ActorOptions { name: full.transpose()?, ..options.clone() })
+            }
             Target::Call { actor, pending_max, .. } => {
                 if *pending_max != usize::MAX {
                     let pending = self.process.lock().owner.pending_calls(actor);
@@ -397,22 +410,6 @@ impl Runtime {
         Ok(())
     }
 
-    /// The actor with this name.
-    pub fn find_actor(&self, name: &str) -> Result<(ActorId, FunctionKey, Ref), Error> {
-        self.check_running()?;
-        let request = self.process.request_id();
-        let answer = self.process.ask(request, &ToNode::FindActor { request, name: name.to_owned() })?;
-        match answer {
-            FromNode::ActorFound { found: Some((actor, owner, function)), .. } => {
-                let spec = RefSpec { object: actor.object(), owner };
-                let handle = Ref::adopt(spec)?;
-                self.process.borrow_unasked(spec);
-                Ok((actor, function, handle))
-            }
-            _ => Err(Error::NoSuchActor(name.to_owned())),
-        }
-    }
-
     /// Keeps code for whoever runs tasks of this function; the key is the code's hash. Returns when the node has it.
     pub fn publish(&self, function: FunctionKey, code: Vec<u8>) -> Result<(), Error> {
         self.check_running()?;
@@ -459,16 +456,6 @@ impl Runtime {
             (Some(known), Ok(said)) => Ok(format!("{known}; {said}")),
             (Some(known), Err(_)) => Ok(known),
             (None, said) => said,
-        }
-    }
-
-    /// The names that actors have, in order.
-    pub fn named_actors(&self) -> Result<Vec<String>, Error> {
-        self.check_running()?;
-        let request = self.process.request_id();
-        match self.process.ask(request, &ToNode::QueryNames { request })? {
-            FromNode::Names { names, .. } => Ok(names),
-            _ => Err(Error::System { what: "listing names", reason: "the node answered something else".into() }),
         }
     }
 
@@ -543,14 +530,14 @@ fn check_limits(request: &Submit) -> Result<(), Error> {
     if refs > ARGUMENT_REFS_MAX {
         return Err(Error::BadArgument(format!("{refs} references in one task are more than {ARGUMENT_REFS_MAX}")));
     }
-    if request.stream.is_some() && (request.returns != 1 || matches!(request.target, Target::Create(_))) {
+    if request.stream.is_some() && (request.returns != 1 || matches!(request.target, Target::Create { .. })) {
         let text = "a stream has one result, its end, and a constructor cannot stream";
         return Err(Error::BadArgument(text.into()));
     }
     if request.returns > RETURNS_MAX {
         return Err(Error::BadArgument(format!("{} results of one task are more than {RETURNS_MAX}", request.returns)));
     }
-    if let Target::Create(options) = &request.target
+    if let Target::Create { options, .. } = &request.target
         && options.concurrency_max > ACTOR_CONCURRENCY_MAX
     {
         let asked = options.concurrency_max;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use bireme_core::names::Namespace;
 use bireme_core::node::{GPUS_MAX, MemoryThresholds};
 use bireme_core::resources::{Amount, CUSTOM_RESOURCES_MAX, Resources};
 use bireme_store::SpillOptions;
@@ -63,6 +64,8 @@ pub struct Config {
     pub address: Option<String>,
     /// What the workers of a program that attaches are; this executable when there is none.
     pub program: Option<Program>,
+    /// Where names of actors and groups are looked up; none: what `BIREME_NAMESPACE` says, else each job has its own.
+    pub namespace: Option<String>,
     /// Part of the memory in use at which the largest worker is ended; a little below, new work pauses and objects are spilled.
     /// 1.0: nobody looks.
     pub memory_limit_fraction: f64,
@@ -93,6 +96,7 @@ impl Default for Config {
             cluster: None,
             address: None,
             program: None,
+            namespace: None,
             memory_limit_fraction: 0.95,
             memory_limit_bytes: None,
         }
@@ -124,6 +128,19 @@ impl Config {
         let state = crate::local::StateDirectory::open(&settings.state_directory)?;
         let cluster = Some(ClusterChoice::of_driver(address, &settings, &state)?);
         Ok(Self { cpus: Some(0.0), gpus: 0.0, memory_bytes: Some(0), cluster, address: None, ..self.clone() })
+    }
+
+    /// Where the names of this program's job are.
+    pub(crate) fn job_namespace(&self) -> Result<Namespace, Error> {
+        let chosen = match &self.namespace {
+            Some(name) => Some(name.clone()),
+            None => {
+                let surroundings = crate::settings::Surroundings::of_this_process();
+                crate::settings::namespace(&surroundings, self.address.is_some())?
+            }
+        };
+        let shares_nodes = self.address.is_some() || self.cluster.is_some();
+        Namespace::of_job(chosen, shares_nodes).map_err(|bad| Error::BadArgument(bad.to_string()))
     }
 
     /// For workers: the cancel grace in microseconds shifted left by one; the lowest bit says whether to spin.
@@ -170,12 +187,20 @@ impl Config {
         Ok(MemoryThresholds::ending_at(fraction))
     }
 
-    /// Where objects go when the arena is full, and how many.
-    pub(crate) fn spill_options(&self) -> SpillOptions {
-        SpillOptions {
-            directory: self.spill_directory.clone().unwrap_or_else(std::env::temp_dir),
-            spill_bytes_max: self.spill_bytes_max,
+    /// Where objects go when the arena is full, and how many. A directory that was chosen must be of use now: when memory is
+    /// full, it is too late.
+    pub(crate) fn spill_options(&self) -> Result<SpillOptions, Error> {
+        let directory = self.spill_directory.clone().unwrap_or_else(std::env::temp_dir);
+        let spill = SpillOptions { directory, spill_bytes_max: self.spill_bytes_max };
+        if self.spill_directory.is_some() && self.spill_bytes_max > 0 {
+            spill.make_directory().map_err(|error| {
+                let directory = spill.directory.display();
+                Error::BadArgument(format!(
+                    "objects cannot be spilled to {directory}: {error}; give a spill directory that can be written to"
+                ))
+            })?;
         }
+        Ok(spill)
     }
 
     /// The size of the arena, in whole pages.

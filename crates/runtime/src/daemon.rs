@@ -74,6 +74,8 @@ pub fn run(options: DaemonOptions) -> Result<(), Error> {
     allocator::keep_little();
     let DaemonOptions { settings, state, directory, mut ready, stop } = options;
     let failed = |what| move |error: std::io::Error| Error::System { what, reason: error.to_string() };
+    // Before anybody hears of this node.
+    settings.config().spill_options()?;
     let choice = ClusterChoice::of_node(&settings, &state)?;
     let mut place = cluster::prepare(&choice, &settings.config().total()?, life::timing(&settings))?;
     let socket = UnixListener::bind(directory.join(NodeFile::SOCKET)).map_err(failed("listening for commands"))?;
@@ -190,7 +192,7 @@ fn start_node(
     let system = |what: &'static str, error: &dyn std::fmt::Display| Error::System { what, reason: error.to_string() };
     let config = settings.config();
     let fabric = Fabric::create().and_then(Fabric::with_new_bell).map_err(|e| system("making the fabric", &e))?;
-    let spill = config.spill_options();
+    let spill = config.spill_options()?;
     let arena = Arena::create(config.arena_bytes()?).map_err(|e| system("making the arena", &e))?;
     let overflow = spill.make_overflow(arena.capacity()).map_err(|e| system("making the overflow file", &e))?;
     let arena = Arc::new(arena.with_overflow(overflow));
@@ -199,6 +201,7 @@ fn start_node(
         config: NodeConfig {
             id: place.node,
             job: None,
+            driver_pid: 0,
             processes_max: config.processes_max()?,
             threads_per_process_max: config.threads_per_worker_max,
             idle_worker_us: config.idle_worker_ms.saturating_mul(1_000),

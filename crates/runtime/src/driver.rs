@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use bireme_core::id::{JobId, NodeId, ProcessId, digest};
+use bireme_core::names::Namespace;
 use bireme_core::node::NodeConfig;
 use bireme_core::owner::OwnerConfig;
 use bireme_net::{Fabric, SlotId};
@@ -13,6 +14,7 @@ use crate::clock;
 use crate::cluster::{self, Timing};
 use crate::config::Config;
 use crate::error::Error;
+use crate::names;
 use crate::node::{Embedded, Ending, KeeperStart, NodeStart, NodeThread};
 use crate::output::{Outputs, Throttle};
 use crate::process::{self, Process, Start, count_as_running};
@@ -35,30 +37,33 @@ impl Driver {
         crate::forked::check_forked()?;
         crate::function::Function::check_all()?;
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-        if running.is_some() || process::current().is_some() {
-            return Err(Error::AlreadyRunning);
+        match process::current() {
+            Some(process) if process.is_worker() => return Err(Error::InWorker),
+            current if current.is_some() || running.is_some() => return Err(Error::AlreadyRunning),
+            _ => {}
         }
         crate::entry::ensure_linked();
         if config.worker_program.is_none() && config.program.is_none() && !crate::entry::is_in_program() {
             let program = std::env::current_exe().map_or_else(|_| "it".to_owned(), |path| path.display().to_string());
             return Err(Error::InSharedLibrary { program });
         }
+        let namespace = config.job_namespace()?;
         let (process, started) = match &config.address {
             Some(address) => {
                 config.check_attached()?;
                 match attach::find(address)? {
                     Found::Here(socket) => {
-                        let (process, attachment) = attach::attach(&socket, &config)?;
+                        let (process, attachment) = attach::attach(&socket, &config, &namespace)?;
                         (process, Running::Attached(attachment))
                     }
                     Found::Elsewhere(address) => {
-                        let (process, node) = Self::embed(config.of_driver_at(&address)?)?;
+                        let (process, node) = Self::embed(config.of_driver_at(&address)?, namespace)?;
                         (process, Running::Embedded(node))
                     }
                 }
             }
             None => {
-                let (process, node) = Self::embed(config)?;
+                let (process, node) = Self::embed(config, namespace)?;
                 (process, Running::Embedded(node))
             }
         };
@@ -69,22 +74,22 @@ impl Driver {
     }
 
     /// A node inside this program.
-    fn embed(config: Config) -> Result<(Arc<Process>, NodeThread), Error> {
+    fn embed(config: Config, namespace: Namespace) -> Result<(Arc<Process>, NodeThread), Error> {
         let system =
             |what: &'static str, error: &dyn std::fmt::Display| Error::System { what, reason: error.to_string() };
         let total = config.total()?;
+        let spill = config.spill_options()?;
         let memory = config.memory_thresholds()?;
         let cluster =
             config.cluster.as_ref().map(|choice| cluster::prepare(choice, &total, Timing::default())).transpose()?;
         let id = cluster.as_ref().map_or(NodeId::ALONE, |start| start.node);
         // Nodes that run workers of this program ask for it.
-        let program = cluster.as_ref().map(|_| attach::own_program(&config));
+        let program = cluster.as_ref().map(|_| attach::own_program(&config, &namespace));
         let me = ProcessId::first_driver(id);
         let mut fabric = Fabric::create().map_err(|e| system("making the fabric", &e))?;
         if cluster.is_some() {
             fabric = fabric.with_new_bell().map_err(|e| system("making the node's bell", &e))?;
         }
-        let spill = config.spill_options();
         let arena = Arena::create(config.arena_bytes()?).map_err(|e| system("making the arena", &e))?;
         let overflow = spill.make_overflow(arena.capacity()).map_err(|e| system("making the overflow file", &e))?;
         let arena = Arc::new(arena.with_overflow(overflow));
@@ -99,6 +104,7 @@ impl Driver {
         let node = NodeThread::start(NodeStart {
             config: NodeConfig {
                 job: Some(job),
+                driver_pid: std::process::id(),
                 processes_max: config.processes_max()?,
                 threads_per_process_max: config.threads_per_worker_max,
                 idle_worker_us: config.idle_worker_ms.saturating_mul(1_000),
@@ -111,7 +117,7 @@ impl Driver {
                 settings: config.worker_settings(),
                 keeper: KeeperStart {
                     program: config.worker_program.clone(),
-                    environment: Vec::new(),
+                    environment: vec![names::for_workers(&namespace)],
                     scratch: config.scratch_directory.clone(),
                     output: config.output,
                 },
@@ -133,6 +139,7 @@ impl Driver {
         let process = Process::start(Start {
             me,
             job: job.0,
+            namespace,
             fabric,
             store: StoreClient::new(arena, table, store_slot),
             to_node: rings.0,
@@ -150,7 +157,14 @@ impl Driver {
         if crate::forked::is_forked() {
             return;
         }
-        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let running = {
+            let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+            // One that has ended before is not the one that runs now.
+            if !process::current().is_some_and(|current| Arc::ptr_eq(&current, process)) {
+                return;
+            }
+            running.take()
+        };
         let Some(running) = running else { return };
         process.end();
         process::set_current(None);

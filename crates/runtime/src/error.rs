@@ -33,6 +33,9 @@ pub enum Error {
     /// `init` was called twice.
     #[error("the runtime is running already; call `shutdown` before another `init`")]
     AlreadyRunning,
+    /// `init` was called by a task or actor.
+    #[error("a task or actor has the runtime of its program; leave `init` to that program")]
+    InWorker,
     /// Two remote functions of this program cannot be told apart.
     #[error(
         "two remote functions have the same key, so that a task could run the wrong one: {one}, and {two}; give one of them \

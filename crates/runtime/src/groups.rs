@@ -3,6 +3,7 @@
 use bireme_core::id::{GroupId, NodeId};
 use bireme_core::ledger::snapshot::{GroupRow, NodeRow};
 use bireme_core::message::{FromNode, ToNode};
+use bireme_core::names;
 use bireme_core::owner::Event;
 use bireme_core::resources::Resources;
 use bireme_core::spec::{BUNDLES_MAX, GroupStrategy};
@@ -16,7 +17,7 @@ use crate::reference::Ref;
 /// A placement group on its way in.
 #[derive(Clone, Debug, Default)]
 pub struct NewGroup {
-    /// Name under which others find it.
+    /// Name under which others of the job's namespace find it.
     pub name: Option<String>,
     /// How its bundles lie on the nodes.
     pub strategy: GroupStrategy,
@@ -42,6 +43,7 @@ impl Runtime {
             lane.advance();
             GroupId(lane.task_id())
         });
+        let name = name.map(|name| self.full_name(&name, None)).transpose()?;
         self.process.tell(&ToNode::CreateGroup { group, name, strategy, bundles, detached });
         Ok(group)
     }
@@ -68,12 +70,12 @@ impl Runtime {
         Ok(())
     }
 
-    /// The placement group with this name.
+    /// The placement group with this name in the job's namespace.
     pub fn find_group(&self, name: &str) -> Result<Option<GroupRow>, Error> {
         self.check_running()?;
         let request = self.process.request_id();
-        match self.process.ask(request, &ToNode::FindGroup { request, name: name.to_owned() })? {
-            FromNode::GroupFound { found, .. } => Ok(found),
+        match self.process.ask(request, &ToNode::FindGroup { request, name: self.full_name(name, None)? })? {
+            FromNode::GroupFound { found, .. } => Ok(found.map(with_short_name)),
             _ => Err(unexpected("finding a placement group")),
         }
     }
@@ -83,7 +85,7 @@ impl Runtime {
         self.check_running()?;
         let request = self.process.request_id();
         match self.process.ask(request, &ToNode::QueryGroups { request })? {
-            FromNode::Groups { rows, .. } => Ok(rows),
+            FromNode::Groups { rows, .. } => Ok(rows.into_iter().map(with_short_name).collect()),
             _ => Err(unexpected("listing placement groups")),
         }
     }
@@ -109,6 +111,11 @@ impl Runtime {
     pub fn node_id(&self) -> NodeId {
         self.process.me.node
     }
+}
+
+/// A row for users, who say names without the namespace.
+fn with_short_name(row: GroupRow) -> GroupRow {
+    GroupRow { name: row.name.map(|full| names::split(&full).1.to_owned()), ..row }
 }
 
 fn check_bundles(bundles: &[Resources]) -> Result<(), Error> {

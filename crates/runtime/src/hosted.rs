@@ -1,6 +1,7 @@
 //! What a program can ask about the actor that lives in its process. Called by front ends; elsewhere there is none.
 
 use bireme_core::id::{ActorId, FunctionKey};
+use bireme_core::names;
 use bireme_core::resources::Resources;
 use bireme_core::spec::TaskKind;
 use bireme_core::value::RefSpec;
@@ -34,7 +35,7 @@ impl Runtime {
     /// The name of the actor that lives in this process, when it has one.
     pub fn actor_name(&self) -> Option<String> {
         self.hosted(|hosted| match &hosted.spec.kind {
-            TaskKind::Create(options) => options.name.clone(),
+            TaskKind::Create(options) => options.name.as_deref().map(|full| names::split(full).1.to_owned()),
             TaskKind::Plain | TaskKind::Call { .. } => None,
         })
         .flatten()

@@ -383,9 +383,9 @@ fn environment_for(role: &Role) -> Vec<CString> {
 }
 
 /// Whether processes that run users' code may see a variable. A token is a right of whoever started the node or the program, and
-/// not of everybody whose task runs there.
+/// not of everybody whose task runs there. The namespace of a job is that of its own workers, and not of a program that a task starts.
 pub(crate) fn is_for_workers(name: &OsStr) -> bool {
-    !name.as_bytes().starts_with(b"BIREME_TOKEN")
+    !name.as_bytes().starts_with(b"BIREME_TOKEN") && name != crate::names::VARIABLE
 }
 
 fn environment_of(variables: impl Iterator<Item = (OsString, OsString)>, role: &Role) -> Vec<CString> {

@@ -33,6 +33,7 @@ mod inputs;
 pub mod keeper;
 pub mod link;
 pub mod local;
+mod names;
 mod node;
 mod objects;
 pub mod output;

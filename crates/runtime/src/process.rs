@@ -39,6 +39,7 @@ use bireme_core::failure::Failure;
 use bireme_core::id::{GroupId, LeaseId, ObjectId, ProcessId, TaskId};
 use bireme_core::lane::Lane;
 use bireme_core::message::{FromNode, Peer};
+use bireme_core::names::Namespace;
 use bireme_core::owner::{self, Owner, OwnerConfig};
 use bireme_core::spec::{Interned, TaskKind, TaskSpec};
 use bireme_core::value::Value;
@@ -63,6 +64,8 @@ pub struct Start {
     pub me: ProcessId,
     /// Number of the job, the root of all ids.
     pub job: u64,
+    /// Where the job's names are.
+    pub namespace: Namespace,
     /// The shared fabric.
     pub fabric: Fabric,
     /// The store, as this process sees it.
@@ -81,6 +84,8 @@ pub struct Start {
 pub struct Process {
     pub(crate) me: ProcessId,
     pub(crate) job: u64,
+    /// The name of the job's namespace.
+    pub(crate) namespace: String,
     pub(crate) fabric: Fabric,
     pub(crate) slot: SlotId,
     pub(crate) doorbell: Doorbell,
@@ -235,6 +240,7 @@ impl Process {
         let process = Arc::new_cyclic(|this| Self {
             me: start.me,
             job: start.job,
+            namespace: start.namespace.name(start.job),
             doorbell: start.fabric.doorbell(slot),
             fabric: start.fabric,
             slot,
@@ -358,6 +364,11 @@ impl Process {
     /// What workers print; none in a worker.
     pub(crate) fn outputs(&self) -> Option<&Outputs> {
         self.outputs.get().map(|outputs| &**outputs)
+    }
+
+    /// Whether it runs tasks for a driver.
+    pub(crate) fn is_worker(&self) -> bool {
+        self.outputs.get().is_none()
     }
 
     /// Whether the runtime is over.

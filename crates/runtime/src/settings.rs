@@ -205,6 +205,14 @@ pub(crate) fn processes_max(surroundings: &Surroundings) -> Result<u32, Settings
     Ok(processes)
 }
 
+/// The namespace of a program that chose none itself: what the environment says or, for one that connects to a node, the file.
+pub(crate) fn namespace(surroundings: &Surroundings, connects: bool) -> Result<Option<String>, SettingsError> {
+    if connects {
+        return Ok(Reader(&resolve(&Flags::new(), surroundings)?).text("namespace"));
+    }
+    Ok(Reader(&[resolve::from_environment("namespace", surroundings)?]).text("namespace"))
+}
+
 /// Values by name. A kind that does not fit the name would be a mistake in this file, which its tests find.
 struct Reader<'a>(&'a [Entry]);
 

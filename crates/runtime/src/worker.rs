@@ -66,6 +66,7 @@ fn begin(mut start: WorkerStart) -> Result<Arc<Process>, Error> {
     let process = Process::start(Start {
         me: ProcessId { node, slot: start.slot, incarnation: start.incarnation },
         job,
+        namespace: crate::names::told_to_worker(),
         store: StoreClient::new(Arc::new(arena), Arc::new(table), slot),
         fabric,
         to_node: span(to_node, LEDGER_RING_BYTES)?,

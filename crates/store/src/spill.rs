@@ -5,10 +5,10 @@
 //! back is punched out, so the disk space returns. A [`SpillTicket`] is the right to such a range, and the last clone
 //! to be dropped gives it back. Every object has a checksum, since a disk can lie.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -47,6 +47,16 @@ impl Default for SpillOptions {
 }
 
 impl SpillOptions {
+    /// Makes sure that objects can go to the directory, which is made if it is not there and its parent is; only its user may
+    /// look into it then.
+    pub fn make_directory(&self) -> io::Result<()> {
+        match DirBuilder::new().mode(0o700).create(&self.directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        open_unnamed(&self.directory).map(drop)
+    }
+
     /// The file for objects that find no room in an arena of `capacity` bytes ([`crate::Arena::with_overflow`]), next to the
     /// spill file and without a name. It is empty, and never used, where spilling is off or the directory is no good.
     pub fn make_overflow(&self, capacity: u64) -> Result<OwnedFd, ArenaError> {

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from bireme import _native, _option_checks, context
+from bireme import _native, _option_checks
 from bireme._native import ObjectRef
 
 __all__ = [
@@ -152,8 +152,7 @@ def placement_group(
     if lifetime not in (None, "detached"):
         raise ValueError(f"the lifetime of a placement group must be None or 'detached', not {lifetime!r}")
     checked = _check_bundles(bundles)
-    full_name = context.full_name(name, None) if name else None
-    group = _native.create_group(checked, strategy, full_name, lifetime == "detached")
+    group = _native.create_group(checked, strategy, name or None, lifetime == "detached")
     return PlacementGroup(PlacementGroupID(group), checked)
 
 
@@ -192,7 +191,7 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
     """The placement group with this name, in this program's namespace."""
     if not isinstance(placement_group_name, str) or not placement_group_name:
         raise ValueError(f"a placement group's name is text that is not empty, not {placement_group_name!r}")
-    row = _native.find_group(context.full_name(placement_group_name, None))
+    row = _native.find_group(placement_group_name)
     if row is None:
         raise ValueError(
             f"there is no placement group named {placement_group_name!r}: it was never created under this name, or was removed"
@@ -226,7 +225,7 @@ def _portray(row: dict[str, Any]) -> dict[str, Any]:
     nodes = {at: node for at, node in enumerate(row["nodes"]) if node is not None}
     return {
         "placement_group_id": row["id"],
-        "name": (row["name"] or "").rpartition("\x1f")[2],
+        "name": row["name"] or "",
         "bundles": dict(enumerate(row["bundles"])),
         "bundles_to_node_id": nodes,
         "strategy": row["strategy"],

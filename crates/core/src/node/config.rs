@@ -11,6 +11,8 @@ pub struct NodeConfig {
     pub id: NodeId,
     /// The job of the driver that the node is embedded in, which is there from the start; none when drivers come and go.
     pub job: Option<JobId>,
+    /// The pid of that driver; 0 when there is none, or it does not matter.
+    pub driver_pid: u32,
     /// All that can be granted.
     pub total: Resources,
     /// Worker processes at a time; demand beyond waits.
@@ -32,6 +34,7 @@ impl NodeConfig {
         Self {
             id: NodeId::ALONE,
             job: Some(JobId::default()),
+            driver_pid: 0,
             total,
             processes_max: cpus.saturating_mul(4).clamp(64, 1_024),
             threads_per_process_max: 64,

@@ -97,9 +97,15 @@ impl Node {
             return self.explain_waiting(name, waiting, now);
         }
         if leases.peek().is_none() {
-            return format!("{name} is with its owner {}, which waits for its arguments", entry.owner);
+            return match spec.dependencies.is_empty() {
+                true => format!("{name} is with its owner {}, which has not asked for a worker yet", entry.owner),
+                false => format!("{name} is with its owner {}, which waits for its arguments", entry.owner),
+            };
         }
-        let mut text = format!("{name} waits for its arguments at {}, or is queued behind other tasks: ", entry.owner);
+        let mut text = match spec.dependencies.is_empty() {
+            true => format!("{name} is queued behind other tasks at {}: ", entry.owner),
+            false => format!("{name} waits for its arguments at {}, or is queued behind other tasks: ", entry.owner),
+        };
         let lines: Vec<String> = leases
             .take(HOLDERS_NAMED_MAX)
             .map(|lease| {
@@ -116,7 +122,7 @@ impl Node {
 
     fn explain_actor(&self, name: &str, id: ActorId, now: Tick) -> String {
         let Some(actor) = self.actors.all.get(&id) else {
-            return format!("{name}: the node has not been asked to start {id}; its owner waits for its arguments");
+            return format!("{name}: the node has not been asked to start {id} yet");
         };
         match &actor.state {
             ActorState::Queued => match self.queue.actor(id).and_then(|place| self.queue.get(place)) {

@@ -90,9 +90,9 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    pub(super) fn new(node: NodeId, embedded: Option<JobId>) -> Self {
+    pub(super) fn new(node: NodeId, embedded: Option<JobId>, pid: u32) -> Self {
         let driver = ProcessId::first_driver(node);
-        let job = Job::new(Driver::Here(driver), 0);
+        let job = Job::new(Driver::Here(driver), pid);
         Self {
             node,
             all: embedded.into_iter().map(|id| (id, job.clone())).collect(),

@@ -363,7 +363,12 @@ impl Owner {
         entry.place = if restarting { ActorPlace::Restarting } else { ActorPlace::Dead { reason: reason.clone() } };
         let sent = std::mem::take(&mut entry.sent);
         entry.asking += sent.len() as u32;
-        let cause = DeathCause::Ended(reason);
+        // The node's words mostly begin with the process, and here they stand behind it.
+        let how = match reason.strip_prefix(&format!("{process} ")) {
+            Some(how) => how.to_owned(),
+            None => format!("ended: {reason}"),
+        };
+        let cause = DeathCause::Left(how);
         let death =
             Arc::new(Death { process, pid: 0, cause, stderr_tail: String::new(), memory_peak_bytes: 0, culprit: None });
         for task in sent {

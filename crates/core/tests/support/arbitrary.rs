@@ -120,7 +120,8 @@ impl Draw {
     fn failure(&mut self) -> Failure {
         let task = self.task_id();
         let (name, message) = (self.text(), self.text());
-        match self.below(17) {
+        match self.below(18) {
+            17 => Failure::NotPassed { task, name, reason: message },
             16 => Failure::Reduce { object: self.object(), reason: message },
             14 => Failure::GroupUnplaceable { group: GroupId(task), reason: message },
             15 => Failure::GroupRemoved { group: GroupId(task), reason: message },

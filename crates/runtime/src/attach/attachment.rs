@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bireme_core::names::Namespace;
 use bireme_core::owner::OwnerConfig;
 use bireme_net::{Fabric, RingSpan};
 use bireme_store::{Arena, ProcessSlot, StoreClient, Table};
@@ -18,6 +19,7 @@ use super::socket::Socket;
 use crate::config::Config;
 use crate::error::Error;
 use crate::link::{LEDGER_RING_BYTES, NOTICE_RING_BYTES};
+use crate::names;
 use crate::output::{Output, OutputLine, Outputs, Stream, Throttle};
 use crate::process::{Process, Start};
 use crate::thread;
@@ -38,7 +40,7 @@ pub(crate) struct Attachment {
 }
 
 /// Becomes a driver of the node behind a socket.
-pub(crate) fn attach(path: &Path, config: &Config) -> Result<(Arc<Process>, Attachment), Error> {
+pub(crate) fn attach(path: &Path, config: &Config, namespace: &Namespace) -> Result<(Arc<Process>, Attachment), Error> {
     let failed = |error: io::Error| Error::System {
         what: "attaching to the node",
         reason: format!("{}: {error}; does it still run?", path.display()),
@@ -47,7 +49,7 @@ pub(crate) fn attach(path: &Path, config: &Config) -> Result<(Arc<Process>, Atta
     check_user(&socket)?;
     let hello = Hello {
         build: env!("CARGO_PKG_VERSION").to_owned(),
-        program: own_program(config),
+        program: own_program(config, namespace),
         lines: config.output != Output::Silent,
         settings: config.worker_settings(),
     };
@@ -58,7 +60,7 @@ pub(crate) fn attach(path: &Path, config: &Config) -> Result<(Arc<Process>, Atta
     let (packet, descriptors) = socket.receive(PACKET_BYTES_MAX).map_err(failed)?;
     let answer = decode_answer(&packet).map_err(|reason| failed(io::Error::other(reason)))?;
     let welcome = answer.map_err(Error::Refused)?;
-    let process = begin(welcome, descriptors, config)?;
+    let process = begin(welcome, descriptors, config, namespace)?;
     let outputs = Arc::new(Outputs::new(Throttle::new(config.output_dedup, config.output_rate_max)));
     process.take_outputs_from(Arc::clone(&outputs));
     let (socket, leaving) = (Arc::new(socket), Arc::new(AtomicBool::new(false)));
@@ -89,12 +91,21 @@ fn check_user(socket: &Socket) -> Result<(), Error> {
 }
 
 /// What the workers of this program are.
-pub(crate) fn own_program(config: &Config) -> Program {
-    config.program.clone().unwrap_or_else(|| Program::Rust { target: own_target() })
+pub(crate) fn own_program(config: &Config, namespace: &Namespace) -> Program {
+    let unnamed = || Program::Rust { target: own_target(), environment: Vec::new() };
+    let mut program = config.program.clone().unwrap_or_else(unnamed);
+    let (Program::Rust { environment, .. } | Program::Python { environment, .. }) = &mut program;
+    environment.push(names::for_workers(namespace));
+    program
 }
 
 /// Maps what the node has handed over.
-fn begin(welcome: Welcome, descriptors: Vec<std::os::fd::OwnedFd>, config: &Config) -> Result<Arc<Process>, Error> {
+fn begin(
+    welcome: Welcome,
+    descriptors: Vec<std::os::fd::OwnedFd>,
+    config: &Config,
+    namespace: &Namespace,
+) -> Result<Arc<Process>, Error> {
     let broken = |what: &'static str| move |reason: String| Error::System { what, reason };
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| broken("taking over shared memory")("it is missing".to_owned()));
@@ -114,6 +125,7 @@ fn begin(welcome: Welcome, descriptors: Vec<std::os::fd::OwnedFd>, config: &Conf
     Process::start(Start {
         me,
         job: job.0,
+        namespace: namespace.clone(),
         store: StoreClient::new(Arc::new(arena), Arc::new(table), slot),
         fabric,
         to_node: span(to_node, LEDGER_RING_BYTES)?,

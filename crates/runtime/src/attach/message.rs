@@ -26,6 +26,8 @@ pub enum Program {
     Rust {
         /// What it was compiled for, such as `x86_64`.
         target: String,
+        /// Variables for it.
+        environment: Vec<(String, String)>,
     },
     /// An interpreter of the node that runs this.
     Python {

@@ -111,10 +111,10 @@ impl Programs {
     pub(crate) fn prepare(self: &Arc<Self>, program: &Program, driver: i32, lines: bool) -> Result<Prepared, String> {
         let output = if lines { Output::Lines } else { Output::Silent };
         match program {
-            Program::Rust { .. } => {
+            Program::Rust { environment, .. } => {
                 let executable = self.executable(Path::new(&format!("/proc/{driver}/exe")))?;
                 let program = Some(vec![self.path_of(executable.hash).into_os_string()]);
-                let start = KeeperStart { program, environment: Vec::new(), scratch: None, output };
+                let start = KeeperStart { program, environment: environment.clone(), scratch: None, output };
                 Ok(Prepared { start, executable: Some(executable) })
             }
             Program::Python { python, cloudpickle, executable, arguments, probe, environment } => {
@@ -144,8 +144,10 @@ impl Programs {
         executable: Option<Executable>,
     ) -> Result<Prepared, String> {
         let Some(executable) = executable else { return self.prepare(program, 0, true) };
+        let (Program::Rust { environment, .. } | Program::Python { environment, .. }) = program;
+        let environment = environment.clone();
         let program = Some(vec![self.path_of(executable.hash).into_os_string()]);
-        let start = KeeperStart { program, environment: Vec::new(), scratch: None, output: Output::Lines };
+        let start = KeeperStart { program, environment, scratch: None, output: Output::Lines };
         Ok(Prepared { start, executable: Some(executable) })
     }
 

@@ -12,7 +12,7 @@ use super::program::{EXECUTABLES_UNUSED_MAX, Fingerprint, Programs};
 use super::socket::{Socket, listen};
 
 fn hello() -> Hello {
-    let program = Program::Rust { target: "x86_64".into() };
+    let program = Program::Rust { target: "x86_64".into(), environment: vec![("NAMESPACE".into(), "team".into())] };
     Hello { build: "1.0".into(), program, lines: true, settings: 3 }
 }
 

@@ -55,6 +55,8 @@ pub(crate) enum Arrived {
 #[derive(Debug)]
 pub(crate) struct NotReached {
     pub(crate) reason: String,
+    /// It will not take this node, however often that dials.
+    pub(crate) for_good: bool,
 }
 
 /// The way to the node's thread.

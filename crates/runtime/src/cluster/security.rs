@@ -21,6 +21,7 @@ use bireme_net::token::{Stay, Token, TokenBook, TokenError, TokenState, TokenTer
 use bireme_net::wire::{Wire, delayed};
 
 use super::choice::{ClusterChoice, SecurityChoice, TlsChoice};
+use super::gate::NotReached;
 use super::keys;
 use crate::clock::seconds_since_1970 as today;
 use crate::error::Error;
@@ -101,9 +102,14 @@ impl Dialer {
         address: SocketAddr,
         security: &DialSecurity,
         hello: &Hello,
-    ) -> Result<Box<dyn Wire>, String> {
-        let (_, wire) = dial(address, security, hello, Timeouts::default()).map_err(|error| error.to_string())?;
-        delayed(wire, self.0.link_delay).map_err(|error| format!("the link to {address} cannot be delayed: {error}"))
+    ) -> Result<Box<dyn Wire>, NotReached> {
+        let failed = |reason| NotReached { reason, for_good: false };
+        let (_, wire) = dial(address, security, hello, Timeouts::default()).map_err(|error| NotReached {
+            reason: error.to_string(),
+            for_good: matches!(error, DialError::Dismissed { .. }),
+        })?;
+        delayed(wire, self.0.link_delay)
+            .map_err(|error| failed(format!("the link to {address} cannot be delayed: {error}")))
     }
 
     /// Only the node with this number in its certificate is believed; with 0 any

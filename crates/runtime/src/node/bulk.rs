@@ -126,7 +126,7 @@ impl Bulk {
             self.me.0,
             Purpose::Bulk { ticket, encrypted: self.dial.bulk_encryption() != Some(false) },
         );
-        let dialled = move || then(dialer.link(address, &security, &hello));
+        let dialled = move || then(dialer.link(address, &security, &hello).map_err(|error| error.reason));
         // Without a thread nobody answers, and who waits says so when its time is up.
         let _ = crate::thread::spawn("bireme-dial", dialled);
     }

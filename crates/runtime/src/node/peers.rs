@@ -214,9 +214,10 @@ impl Peers {
                 peer.pause_us = REDIAL_US;
                 self.attach(node, wire, true);
             }
-            Err(NotReached { reason }) => {
+            Err(NotReached { reason, for_good }) => {
                 if peer.pause_us == REDIAL_US {
-                    eprintln!("bireme: {node} cannot be reached and is tried again: {reason}");
+                    let and = if for_good { "" } else { " and is tried again" };
+                    eprintln!("bireme: {node} cannot be reached{and}: {reason}");
                 }
                 peer.redial_at = Some(clock::now().plus_us(peer.pause_us));
                 peer.pause_us = (peer.pause_us * 2).min(REDIAL_US_MAX);
@@ -302,7 +303,7 @@ impl Peers {
         let (gate, dialer, security) = (Arc::clone(&self.gate), self.dial.clone(), self.dial.to(identity));
         let hello = Hello::new(self.cluster, self.me.0, Purpose::Control);
         let spawned = crate::thread::spawn("bireme-dial", move || {
-            let result = dialer.link(address, &security, &hello).map_err(|reason| NotReached { reason });
+            let result = dialer.link(address, &security, &hello);
             gate.push(Arrived::Dialled { node, result });
         });
         if spawned.is_err() {

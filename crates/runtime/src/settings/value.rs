@@ -93,9 +93,10 @@ impl Value {
             }
             Kind::Resources => Self::Resources(resources(text)?),
             Kind::Path => Self::Path(working_directory.join(text)),
-            Kind::Duration => {
-                Self::Duration(time(text).filter(|time| !time.is_zero()).ok_or("is no time such as 100ms, 2s or 1m")?)
-            }
+            Kind::Duration => match time(text).ok_or("is no time such as 100ms, 2s or 1m")? {
+                Duration::ZERO => return Err("is too short: give a time longer than 0, such as 100ms, 2s or 1m"),
+                time => Self::Duration(time),
+            },
             Kind::Delay => Self::Duration(time(text).ok_or("is no time such as 0ms, 1ms or 5ms")?),
             Kind::Switch => Self::Switch(match text.to_ascii_lowercase().as_str() {
                 "on" | "true" | "yes" | "1" => true,

@@ -34,9 +34,12 @@ fn every_stage_of_a_task_has_its_words() {
     let name = format!("{} (work)", task.id);
     assert!(explain(&mut f, &task).contains("is not known to the node"));
     f.submit(DRIVER, &task);
-    assert_eq!(explain(&mut f, &task), format!("{name} is with its owner driver, which waits for its arguments"));
+    assert_eq!(
+        explain(&mut f, &task),
+        format!("{name} is with its owner driver, which has not asked for a worker yet")
+    );
     f.leased(DRIVER, 1, cpus(1.0));
-    let waits = format!("{name} waits for its arguments at driver, or is queued behind other tasks: ");
+    let waits = format!("{name} is queued behind other tasks at driver: ");
     assert_eq!(explain(&mut f, &task), waits + "worker-2.1 (pid 102) leased and idle");
     f.start(W2, task.id);
     f.now = Tick(2_000_000);
@@ -57,7 +60,7 @@ fn calls_and_constructors_say_where_their_actor_is() {
     let call = spec(root(DRIVER), 2, call, cpus(0.0));
     f.submit(DRIVER, &create);
     f.submit(DRIVER, &call);
-    assert!(explain(&mut f, &create).contains("its owner waits for its arguments"));
+    assert!(explain(&mut f, &create).ends_with(&format!("has not been asked to start {actor} yet")));
     f.ask(DRIVER, ToNode::CreateActor { spec: create.clone(), resolved: Vec::new() });
     assert!(explain(&mut f, &call).ends_with(&format!("is a call of {actor}: {actor} starts on worker-2.1")));
     f.hello(W2);
