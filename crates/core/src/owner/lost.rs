@@ -105,7 +105,7 @@ impl Owner {
             let delay_us = if short { MEMORY_BACKOFF_US << entry.failures.min(MEMORY_BACKOFFS_MAX) } else { 0 };
             self.run_again(task, counts, delay_us, now, effects);
         } else if let TaskKind::Call { actor, .. } = spec.kind {
-            let reason = format!("it died during the call: {death}");
+            let reason = format!("it died before the call had ended: {death}");
             self.settle(task, Value::failed(Failure::ActorDied { actor, reason }), now, effects);
         } else {
             let failure = Failure::WorkerDied {
