@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 
 # What `init` needs beside the number of CPUs for a quiet node without a dashboard.
 QUIET: dict[str, dict[str, Any]] = {
-    "ray": {"include_dashboard": False, "logging_level": "error"},
+    # "local": not a cluster that happens to run on this machine.
+    "ray": {"address": "local", "include_dashboard": False, "logging_level": "error"},
     "bireme": {},
 }
 CPUS = 2

@@ -17,6 +17,11 @@ use super::shape::Shape;
 const SCRIPT: &str = include_str!("../../../../../bench/ray/peer.py");
 /// No row of it takes longer: broadcasts among sixteen nodes take some two and a half minutes with their start.
 const WAIT: Duration = Duration::from_secs(420);
+/// What its nodes on hosts of a lab are told besides. By default they use no tokens, and yet a head was seen to want one from the others; the
+/// hosts have no link but that of the lab, and end with the row.
+const ON_HOSTS: [(&str, &str); 1] = [("RAY_AUTH_MODE", "disabled")];
+/// Lines of what it said that are shown when it fails.
+const SAID_LINES: usize = 20;
 /// How long its nodes may take to end, and between two looks.
 const ENDING_WAIT: Duration = Duration::from_secs(60);
 const ENDING_STEP: Duration = Duration::from_millis(50);
@@ -83,13 +88,17 @@ impl Ray {
         let (mut command, hosts) = match &place {
             Place::Lab(lab) => {
                 let hosts = (1..=lab.hosts()).map(|host| format!("{}={}", lab.namespace(host), lab.address(host)));
-                (lab.command(1, &self.python), hosts.collect())
+                let mut command = lab.command(1, &self.python);
+                command.envs(ON_HOSTS);
+                (command, hosts.collect())
             }
             Place::Loopback if what.on_hosts => return Err("there is no lab".into()),
             Place::Loopback => (Command::new(&self.python), Vec::new()),
         };
         command.arg(&self.script).args([what.action, &shape.bytes.to_string(), &shape.nodes.to_string()]).args(hosts);
-        command.envs(RAY_SETTINGS).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // In a file, since it says much while nothing is wrong.
+        let said = stage.folder()?.join("ray.log");
+        command.envs(RAY_SETTINGS).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(fs::File::create(&said)?);
         let mut child = command.spawn()?;
         let mut lines = Lines::of(child.stdout.take().ok_or("Ray has no output")?);
         let took = lines.next(stage.stop(), WAIT).and_then(|line| parse(&line));
@@ -104,8 +113,14 @@ impl Ray {
             }
             std::thread::sleep(ENDING_STEP);
         }
-        took
+        took.map_err(|error| format!("{error}\n{}", last_lines(&fs::read_to_string(&said).unwrap_or_default())).into())
     }
+}
+
+/// The end of what it said to people.
+fn last_lines(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().collect();
+    lines[lines.len().saturating_sub(SAID_LINES)..].join("\n")
 }
 
 fn parse(line: &str) -> Outcome<Took> {
@@ -118,6 +133,13 @@ fn parse(line: &str) -> Outcome<Took> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn the_end_of_what_was_said_is_kept() {
+        let said: String = (0..30).map(|line| format!("{line}\n")).collect();
+        assert!(last_lines(&said).starts_with("10\n") && last_lines(&said).ends_with("29"));
+        assert_eq!(last_lines(""), "");
+    }
 
     #[test]
     fn one_number_or_two_are_read_and_anything_else_is_an_error() {
