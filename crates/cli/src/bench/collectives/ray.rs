@@ -41,8 +41,6 @@ pub(super) struct Faster {
     on_hosts: bool,
     /// So many times.
     pub(super) times: f64,
-    /// So many times where both come out of a pause.
-    pub(super) times_after_a_pause: Option<f64>,
 }
 
 /// What Ray took, in the unit of the row.
@@ -50,19 +48,19 @@ pub(super) struct Faster {
 pub(super) struct Took {
     /// One after the other, or what is better of that and after a pause.
     pub(super) hot: f64,
-    /// After a pause, where that is told.
+    /// After a pause, where that is told; not judged.
     pub(super) after_a_pause: Option<f64>,
 }
 
 impl Faster {
     /// Broadcasts on the links of the row.
     pub(super) const fn broadcast(times: f64) -> Self {
-        Self { action: "broadcast", on_hosts: true, times, times_after_a_pause: None }
+        Self { action: "broadcast", on_hosts: true, times }
     }
 
     /// Calls on the links of the row.
-    pub(super) const fn call(times: f64, after_a_pause: f64) -> Self {
-        Self { action: "call", on_hosts: true, times, times_after_a_pause: Some(after_a_pause) }
+    pub(super) const fn call(times: f64) -> Self {
+        Self { action: "call", on_hosts: true, times }
     }
 
     /// Broadcasts where our nodes are on this machine too.
