@@ -119,7 +119,7 @@ def _start(options: InitOptions, preload: list[str] | None) -> None:
     if "numpy" in sys.modules:
         modules.insert(0, "numpy")
     told = {
-        "path": [os.path.abspath(entry) for entry in sys.path],
+        "path": [_resolved(entry) for entry in sys.path],
         "preload": modules,
     }
     if options.address is not None:
@@ -131,6 +131,14 @@ def _start(options: InitOptions, preload: list[str] | None) -> None:
         _native.start(settings, [sys.executable, *_flags(), "-c", _ZYGOTE], scratch)
     finally:
         del os.environ[ZYGOTE_VARIABLE]
+
+
+def _resolved(entry: str) -> str:
+    """A folder of modules as workers find it, wherever they run; as it is when the working directory was deleted."""
+    try:
+        return os.path.abspath(entry)
+    except FileNotFoundError:
+        return entry
 
 
 def _described(told: str) -> tuple[str, str, str, list[str], list[str], list[tuple[str, str]]]:

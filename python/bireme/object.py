@@ -136,5 +136,5 @@ def cancel(ref: Any, *, force: bool = False, recursive: bool = True) -> None:
 def _check_timeout(verb: str, timeout: float) -> None:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise TypeError(f"the timeout of {verb} is a number of seconds or None, not a {type(timeout).__name__}")
-    if timeout < 0:
+    if not timeout >= 0:
         raise ValueError(f"the timeout of {verb} is at least 0 seconds, not {timeout}; None waits for ever")

@@ -108,3 +108,10 @@ def test_errors_of_one_call_do_not_spoil_the_next(runtime: Any) -> None:
         with pytest.raises(TypeError):
             identity.remote([bireme.put(1), threading.Lock()])
     assert bireme.get(identity.remote([bireme.put(1), 2]))[1] == 2
+
+
+def test_a_timeout_that_is_no_number_is_refused_at_once(runtime: Any) -> None:
+    reference = bireme.put(1)
+    for verb in (bireme.get, lambda ref, timeout: bireme.wait([ref], timeout=timeout)):
+        with pytest.raises(ValueError, match="at least 0 seconds, not nan"):
+            verb(reference, timeout=float("nan"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from conftest import Program, await_condition
 
 import bireme
+from bireme import exceptions
 from bireme.context import Context
 
 
@@ -223,3 +226,68 @@ def test_import_is_light(program: Program) -> None:
     found = set(program.run("-c", source)[0].split())
     assert "bireme._native" in found
     assert not {"asyncio", "numpy", "multiprocessing", "subprocess"} & found
+
+
+CLOSED_DESCRIPTORS = """
+import os, sys
+
+import bireme
+
+for number in map(int, sys.argv[2:]):
+    os.close(number)
+
+
+@bireme.remote
+def add_one(value):
+    print("printed by a task")
+    return value + 1
+
+
+# A file of the program that has the number of a standard descriptor.
+held = open(os.devnull, "w")
+with bireme.init(num_cpus=1):
+    with open(sys.argv[1], "w") as result:
+        print(bireme.get(add_one.remote(1), timeout=60), file=result)
+"""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_driver_without_standard_descriptors_has_workers(program: Program, closed: str) -> None:
+    path, result = program.write(CLOSED_DESCRIPTORS), program.folder / "result"
+    command = ["sh", "-c", f'exec "$0" "$@" {closed}', sys.executable, str(path), str(result)]
+    subprocess.run(command, cwd=program.folder, timeout=120, capture_output=True, check=True)
+    assert result.read_text() == "2\n"
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2", "0 1 2"])
+def test_a_driver_that_closes_its_standard_descriptors_has_workers(program: Program, closed: str) -> None:
+    result = program.folder / "result"
+    # The interpreter's own end, which flushes what was closed, is not the matter here.
+    program.start(str(result), *closed.split(), source=CLOSED_DESCRIPTORS).communicate(timeout=120)
+    assert result.read_text() == "2\n"
+
+
+def test_init_in_a_folder_that_was_deleted(program: Program) -> None:
+    source = """
+        import os, sys, tempfile
+        import bireme
+
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+        sys.path.insert(0, "")
+
+        @bireme.remote
+        def add_one(value):
+            return value + 1
+
+        with bireme.init(num_cpus=1):
+            print(bireme.get(add_one.remote(1), timeout=60))
+    """
+    assert program.run(source=source)[0] == "2\n"
+
+
+def test_what_has_to_be_started_first_is_named_as_in_python() -> None:
+    with bireme.init(num_cpus=1):
+        reference = add.remote(1, 2)
+    with pytest.raises(exceptions.NotRunningError, match=r"bireme\.init\(\)"):
+        bireme.get(reference)

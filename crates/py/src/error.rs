@@ -10,7 +10,10 @@ use crate::hooks;
 
 /// The Python exception for an error. An error while it is made is raised instead.
 pub fn raise(py: Python<'_>, error: Error) -> PyErr {
-    let message = error.to_string();
+    let message = match &error {
+        Error::NotRunning(why) => format!("the runtime is not running ({why}); call `bireme.init()` first"),
+        _ => error.to_string(),
+    };
     let made = match &error {
         Error::Failed(failure) => return raise_failure(py, failure),
         Error::Interrupted => return crate::interrupt::take_raised(),

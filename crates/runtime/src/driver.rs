@@ -42,6 +42,8 @@ impl Driver {
             current if current.is_some() || running.is_some() => return Err(Error::AlreadyRunning),
             _ => {}
         }
+        crate::keeper::open_standard_descriptors()
+            .map_err(|e| Error::System { what: "opening /dev/null", reason: e.to_string() })?;
         crate::entry::ensure_linked();
         if config.worker_program.is_none() && config.program.is_none() && !crate::entry::is_in_program() {
             let program = std::env::current_exe().map_or_else(|_| "it".to_owned(), |path| path.display().to_string());

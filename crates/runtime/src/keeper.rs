@@ -44,7 +44,9 @@ pub use stderr::{
     STDERR_LINE_BYTES_MAX, STDERR_QUEUED_BYTES_MAX, STDERR_TAIL_BYTES_MAX, STDERR_TAIL_LINE_BYTES_MAX,
     STDERR_TAIL_LINES_MAX,
 };
-pub(crate) use sys::{environment_has, exit_now, on_fork, with_signals_blocked, with_signals_unblocked};
+pub(crate) use sys::{
+    environment_has, exit_now, on_fork, open_standard_descriptors, with_signals_blocked, with_signals_unblocked,
+};
 
 use crate::entry;
 use crate::output::Output;

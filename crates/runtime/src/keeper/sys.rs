@@ -82,6 +82,35 @@ pub(super) fn exec_self(exec: &Exec<'_>) -> io::Result<Pid> {
     Ok(Pid::from_raw(pid).expect("posix_spawn succeeded, so the process id is positive"))
 }
 
+/// Whether a child has this descriptor: it is open here and does not close on exec.
+fn is_inherited(number: RawFd) -> bool {
+    // SAFETY: reading the flags of a number that is not open fails and does nothing.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    flags >= 0 && flags & libc::FD_CLOEXEC == 0
+}
+
+/// Opens `/dev/null` on each standard descriptor that is closed, so that nothing which is opened later gets its number: text
+/// that a program prints would be written there, and workers have their own output under these numbers.
+pub(crate) fn open_standard_descriptors() -> io::Result<()> {
+    for number in 0..=2 {
+        // SAFETY: reading the flags of a number that is not open fails and does nothing.
+        if unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0 {
+            continue;
+        }
+        // SAFETY: the path ends in NUL. Without close-on-exec, as standard descriptors are.
+        let opened = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
+        if opened < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if opened != number {
+            // Another thread was first and has the number.
+            // SAFETY: opened just above and known to nobody else.
+            drop(unsafe { OwnedFd::from_raw_fd(opened) });
+        }
+    }
+    Ok(())
+}
+
 struct Actions(libc::posix_spawn_file_actions_t);
 
 impl Actions {
@@ -95,9 +124,14 @@ impl Actions {
         // SAFETY: the table is initialised and the path ends in NUL.
         check(unsafe { libc::posix_spawn_file_actions_addopen(table, 0, c"/dev/null".as_ptr(), libc::O_RDONLY, 0) })?;
         for (fd, number) in [(exec.stdout, 1), (exec.stderr, 2)] {
-            if let Some(fd) = fd {
+            match fd {
                 // SAFETY: the table is initialised.
-                check(unsafe { libc::posix_spawn_file_actions_adddup2(table, fd.as_raw_fd(), number) })?;
+                Some(fd) => check(unsafe { libc::posix_spawn_file_actions_adddup2(table, fd.as_raw_fd(), number) })?,
+                None if is_inherited(number) => {}
+                // SAFETY: the table is initialised and the path ends in NUL.
+                None => check(unsafe {
+                    libc::posix_spawn_file_actions_addopen(table, number, c"/dev/null".as_ptr(), libc::O_WRONLY, 0)
+                })?,
             }
         }
         for fd in &exec.inherit {
