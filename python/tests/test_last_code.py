@@ -132,6 +132,24 @@ def test_a_handler_that_hangs_does_not_hold_the_shutdown_up_for_ever(tmp_path: P
     assert not Path(f"/proc/{pid}").exists()
 
 
+def test_a_task_in_c_code_when_its_worker_is_told_to_end_has_the_time_of_a_task_and_not_of_the_last_code(tmp_path: Path) -> None:
+    @bireme.remote
+    def compute(begun: Path, said: Path) -> None:
+        import time
+
+        _register(said, "atexit")
+        begun.touch()
+        # Longer than a task has and shorter than its last code, with the interpreter's lock held throughout.
+        end = time.monotonic() + 3
+        any(map(end.__lt__, iter(time.monotonic, None)))
+
+    begun, said = tmp_path / "begun", tmp_path / "said"
+    with bireme.init(num_cpus=1):
+        _running = compute.remote(begun, said)
+        await_condition(begun.exists, "the task runs")
+    assert not said.exists(), "it was killed before its code came to an end"
+
+
 def test_joblib_in_tasks_leaves_nothing_in_shared_memory(tmp_path: Path) -> None:
     pytest.importorskip("joblib")
     numpy = pytest.importorskip("numpy")

@@ -100,7 +100,13 @@ pub(crate) fn leave(process: &Process) {
 /// The user's last say: the actor is dropped, then the interpreter's exit handlers run. Everything that this process wrote
 /// is with its node when it ends. The node bounds the time.
 fn run_last_code(process: &Process) -> ! {
-    process.tell(&ToNode::Goodbye);
+    let mut say_goodbye = || process.tell(&ToNode::Goodbye);
+    match interpreter() {
+        // A task that was given up may hold the interpreter's lock. Until it lets go no last code can run, and that time is
+        // still the task's.
+        Some(interpreter) => interpreter.on_thread(&mut say_goodbye),
+        None => say_goodbye(),
+    }
     // A panic was printed by its hook, and the process ends in any case.
     let _ = std::panic::catch_unwind(|| drop(take_actor()));
     if let Some(interpreter) = interpreter() {
