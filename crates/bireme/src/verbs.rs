@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bireme_runtime::Runtime;
 use bireme_runtime::core::id::{NodeId, TaskId};
 use bireme_runtime::core::ledger::Snapshot;
 use bireme_runtime::core::ledger::snapshot::ResourcesRow;
+use bireme_runtime::{ASKED_TOGETHER_MAX, Ref, Runtime};
 
 use crate::{Error, ObjectRef, Result, Value, codec, context};
 
@@ -47,7 +47,16 @@ pub fn get<T: Value>(reference: &ObjectRef<T>) -> Result<T> {
 /// # Ok::<(), bireme::Error>(())
 /// ```
 pub fn get_all<T: Value>(references: &[ObjectRef<T>]) -> Result<Vec<T>> {
-    references.iter().map(ObjectRef::get).collect()
+    let mut values = Vec::with_capacity(references.len());
+    for few in references.chunks(ASKED_TOGETHER_MAX) {
+        // One that was refused has its error told by its `get`, in its turn.
+        let handles: Vec<&Ref> = few.iter().filter_map(|reference| reference.reference().ok()).collect();
+        Runtime::current()?.ask_for(handles.into_iter())?;
+        for reference in few {
+            values.push(reference.get()?);
+        }
+    }
+    Ok(values)
 }
 
 /// Sends a value ahead to these nodes, or to all that run tasks, so that whoever reads it there finds it. Returns at once, also

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bireme_runtime::core::id::NodeId;
 use bireme_runtime::core::value::INLINE_BYTES_MAX;
-use bireme_runtime::{Fetched, Ref, Runtime};
+use bireme_runtime::{ASKED_TOGETHER_MAX, Fetched, Ref, Runtime};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
@@ -66,13 +66,27 @@ fn get_many<'py>(
     }
     let runtime = driver::running(py)?;
     let deadline = patience(timeout).map(|patience| Instant::now() + patience);
-    for reference in references.iter() {
-        let reference = reference.cast_exact::<ObjectRef>()?;
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let fetched = fetch(py, &runtime, &reference.get().handle, left)?;
-        values.append(decode(py, reference.get(), &fetched, copy)?)?;
+    let references: Vec<_> =
+        references.iter().map(|reference| reference.cast_into_exact()).collect::<Result<_, _>>()?;
+    for few in references.chunks(ASKED_TOGETHER_MAX) {
+        ask_for(py, &runtime, few)?;
+        for reference in few.iter().map(Bound::get) {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let fetched = fetch(py, &runtime, &reference.handle, left)?;
+            values.append(decode(py, reference, &fetched, copy)?)?;
+        }
     }
     Ok(values)
+}
+
+fn ask_for(py: Python<'_>, runtime: &Runtime, references: &[Bound<'_, ObjectRef>]) -> PyResult<()> {
+    if references.len() == 1 {
+        return Ok(());
+    }
+    let handles: Vec<&Ref> = references.iter().map(|reference| &reference.get().handle).collect();
+    // Outside of the lock: a full ring to the node makes it wait.
+    let asked = gil::detach(py, || runtime.ask_for(handles.iter().copied()));
+    asked.map_err(|error| error::raise(py, error))
 }
 
 fn fetch(py: Python<'_>, runtime: &Runtime, handle: &Ref, timeout: Option<Duration>) -> PyResult<Fetched> {

@@ -33,6 +33,8 @@ pub const TASKS_PENDING_MAX: usize = 10_000_000;
 pub const OBJECTS_OPEN_MAX: usize = 100_000_000;
 /// Code that can be published under one key; larger is refused.
 pub const CODE_BYTES_MAX: usize = 64 << 20;
+/// So many objects are asked for together when a list of them is got: it bounds the values that are on their way.
+pub const ASKED_TOGETHER_MAX: usize = 1024;
 /// How long an explanation may take before it is given up.
 const EXPLAIN_WAIT: Duration = Duration::from_secs(2);
 
@@ -326,6 +328,14 @@ impl Runtime {
                 Err(Error::Timeout { object, waited: timeout.unwrap_or_default(), waiting_for })
             }
         }
+    }
+
+    /// Asks the owners of these objects for the values that this process does not have, all at once. To be called before
+    /// [`get`](Self::get) of each, which would ask for one after another and wait for every answer.
+    pub fn ask_for<'a>(&self, refs: impl Iterator<Item = &'a Ref> + Clone) -> Result<(), Error> {
+        self.check_refs(refs.clone())?;
+        self.process.want_borrowed(refs.map(Ref::id));
+        Ok(())
     }
 
     /// The bytes of an object, when there is a value already.

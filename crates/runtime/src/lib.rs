@@ -51,7 +51,7 @@ pub use attach::Program;
 pub use bireme_core as core;
 pub use bireme_net as net;
 pub use bireme_store::{PrivateView, array};
-pub use client::{Runtime, Submit, Target};
+pub use client::{ASKED_TOGETHER_MAX, Runtime, Submit, Target};
 pub use config::{Config, OBJECT_STORE_BYTES_MIN};
 pub use error::Error;
 pub use fetched::{Fetched, Glance};

@@ -97,6 +97,17 @@ impl Process {
         self.flush(inner);
     }
 
+    /// The same for all of these that others own and that have no value here.
+    pub(crate) fn want_borrowed(&self, objects: impl Iterator<Item = ObjectId>) {
+        let mut inner = self.lock_with_room();
+        for object in objects {
+            if inner.owner.readiness(&object) == Readiness::Idle && !inner.owner.owns(&object) {
+                self.step_owner(&mut inner, Event::Wanted(object));
+            }
+        }
+        self.flush(&mut inner);
+    }
+
     /// Flags up to `most` more of the objects that have a value, from the front, and wants those before them that have none.
     /// Gives how many were flagged.
     pub(crate) fn count_ready(

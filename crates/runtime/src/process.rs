@@ -270,7 +270,7 @@ impl Process {
     /// The lock, once the ring to the node has room for what a turn writes as a rule: a node that is held up reads no more, and
     /// whoever waited for it under the lock would stop every other thread of the program.
     #[inline]
-    fn lock_with_room(&self) -> MutexGuard<'_, Inner> {
+    pub(crate) fn lock_with_room(&self) -> MutexGuard<'_, Inner> {
         let mut inner = self.lock();
         if inner.has_ledger_room() || self.is_over() || crate::thread::is_runtime_thread() {
             return inner;
