@@ -7,12 +7,23 @@
 
 #![deny(unsafe_code)]
 
+/// In place of the standard library's, which panics when the reader of a pipe has gone, as `head` does.
+macro_rules! print {
+    ($($text:tt)*) => { crate::print::print(format_args!($($text)*)) };
+}
+
+/// A line of [`print!`].
+macro_rules! println {
+    ($($text:tt)*) => { crate::print::print_line(format_args!($($text)*)) };
+}
+
 mod bench;
 mod choose;
 mod config;
 mod drain;
 mod expel;
 mod flags;
+mod print;
 mod start;
 mod status;
 mod stop;

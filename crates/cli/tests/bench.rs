@@ -15,6 +15,17 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
+fn a_reader_that_has_left_ends_the_command_quietly() {
+    for arguments in [&["config"][..], &["bench", "--list"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bireme"));
+        let output = command.args(arguments).stdout(writer).output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{arguments:?}");
+    }
+}
+
+#[test]
 fn the_list_has_the_stable_names() {
     let output = bireme(&["bench", "--list"]);
     assert!(output.status.success());
