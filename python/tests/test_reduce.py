@@ -206,3 +206,11 @@ def test_a_cancelled_reduce_says_so(tmp_path: Path) -> None:
     with open(gate, "w"):
         pass
     get(late)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (200, 300)])
+def test_arrays_of_another_layout_are_refused_with_the_way_to_convert_them(shape: tuple[int, int]) -> None:
+    array = numpy.ones(shape)
+    for other in (array.T, array[:, ::2], array.astype(">f8")):
+        with pytest.raises(ReduceError, match="C order and native byte order.*numpy.ascontiguousarray"):
+            get(bireme.reduce([bireme.put(other), bireme.put(other)]))

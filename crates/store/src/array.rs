@@ -18,7 +18,10 @@ const FIXED_BYTES: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ArrayError {
     /// Another kind of object.
-    #[error("the object is not an array: it does not start with the array magic")]
+    #[error(
+        "the object is not an array of numbers in C order and native byte order; \
+         in Python `numpy.ascontiguousarray` makes one of another order, `astype` of another byte order"
+    )]
     NotAnArray,
     /// Made by a later version.
     #[error("the array has header version {0}, and this program reads up to version 1: update it")]
