@@ -197,12 +197,6 @@ impl Program {
         created.map(|job| self.jobs[job].cpu_tenths).sum()
     }
 
-    /// How many actors the roots create.
-    pub fn actors(&self) -> u32 {
-        let ops = self.roots.iter().flat_map(|root| &self.jobs[*root].ops);
-        ops.filter(|op| matches!(op, Op::Create { .. })).count() as u32
-    }
-
     /// How many actors that the roots create hold a GPU or a part of one.
     pub fn gpu_actors(&self) -> u64 {
         let ops = self.roots.iter().flat_map(|root| &self.jobs[*root].ops);
@@ -225,11 +219,9 @@ impl Program {
         }
     }
 
-    /// Whether some of it keeps processes for itself while it waits: by its environment, its placement group, or a bound on
-    /// how many tasks a process runs.
-    pub fn keeps_processes(&self) -> bool {
-        let groups = |job: &Job| job.ops.iter().any(|op| matches!(op, Op::Group { .. }));
-        self.jobs.iter().any(|job| job.environment != 0 || job.calls_max > 0 || groups(job))
+    /// Whether some of it runs only in processes of its own.
+    pub fn has_environments(&self) -> bool {
+        self.jobs.iter().any(|job| job.environment != 0)
     }
 
     /// Adds a thread of the driver.
