@@ -219,9 +219,11 @@ impl Program {
         }
     }
 
-    /// Whether some of it runs only in processes of its own.
-    pub fn has_environments(&self) -> bool {
-        self.jobs.iter().any(|job| job.environment != 0)
+    /// Whether some of it keeps processes for itself while it waits: by its environment, its placement group, or a bound on
+    /// how many tasks a process runs.
+    pub fn keeps_processes(&self) -> bool {
+        let groups = |job: &Job| job.ops.iter().any(|op| matches!(op, Op::Group { .. }));
+        self.jobs.iter().any(|job| job.environment != 0 || job.calls_max > 0 || groups(job))
     }
 
     /// Adds a thread of the driver.

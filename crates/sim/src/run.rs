@@ -49,6 +49,10 @@ pub fn draw(seed: u64) -> (Program, Faults) {
         // So that deaths use them up.
         program.jobs.iter_mut().for_each(|job| job.retries_max = random.below(2) as u32);
     }
+    if random.one_in(4) {
+        // A process of their own, which they share only when every other one waits.
+        program.jobs.iter_mut().for_each(|job| job.threads_per_worker = random.below(3) as u32);
+    }
     (program, faults)
 }
 

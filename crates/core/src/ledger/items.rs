@@ -83,6 +83,13 @@ impl Ledger {
         None
     }
 
+    /// Somebody else runs the stream again: what its owner before has freed is made anew.
+    pub fn make_items_again(&mut self, task: TaskId) {
+        if let Some(items) = self.tasks.get_mut(&task).and_then(|entry| entry.items.as_mut()) {
+            items.change_owner();
+        }
+    }
+
     /// Whether this is an item of a stream.
     pub fn is_item(&self, object: ObjectId) -> bool {
         object.item_index().is_some() && self.is_stream(object.task())

@@ -85,6 +85,10 @@ impl Node {
             let is_new = adoption == Adoption::New;
             let attempt = if is_new { self.next_attempt(question.object.task()) } else { 0 };
             let started = is_new && self.has_begun(question.object.task());
+            if is_new && !question.object.is_put() && owner.is_some_and(|owner| owner != process) {
+                // Now, and not when its submission is read: items of the new run may be read before that.
+                self.ledger.make_items_again(question.object.task());
+            }
             send(process, FromNode::Adopted { request, adoption, attempt, started }, effects);
         }
     }

@@ -175,8 +175,9 @@ impl Cluster {
         let mut config = NodeConfig::for_machine(Resources { gpus, ..Resources::cpus(cpus) });
         // Fewer seats than blocked tasks would be a real deadlock.
         (config.processes_max, config.threads_per_process_max) = [(8, 64), (16, 64), (64, 4)][random.below(3) as usize];
-        if self.program.has_environments() {
-            // A blocked task lends its process only to tasks of its own environment.
+        if self.program.keeps_processes() {
+            // A blocked task lends its process only to tasks of its own environment and placement group, and not when it was the
+            // last that its process may run.
             config.processes_max = config.processes_max.max(16);
         }
         if several {

@@ -241,6 +241,29 @@ fn another_digest_or_a_live_owner_is_something_different_and_the_unknown_is_new(
 }
 
 #[test]
+fn items_that_a_dead_owner_has_freed_are_kept_when_the_stream_runs_again_for_another() {
+    let mut family = family();
+    let task = family.child.id;
+    Arc::make_mut(&mut family.child).stream = Some(crate::stream::Stream { items_max: 2, bytes_max: 1 << 20 });
+    let child = Arc::clone(&family.child);
+    let f = &mut family.f;
+    f.submit(W2, &child);
+    f.start(W3, task);
+    f.record(W3, Record::Yielded { task, attempt: 0, index: 0, value: stored() });
+    let freed = f.record(W2, Record::Freed { object: ObjectId::item(task, 0) });
+    assert_eq!(freed, [Effect::FreeStored(AT)]);
+    let stopped = Value::failed(Failure::OwnerDied { object: result(&child), owner: W2 });
+    family.lose_parent();
+    let f = &mut family.f;
+    f.record(W3, Record::Finished { at: Tick(9), task, attempt: 0, values: vec![stopped] });
+    adopt(f, W3, result(&child));
+    assert_eq!(passes(f), [adopted(W3, Adoption::New)]);
+    // The records of the worker that runs it again may be read before those of its new owner.
+    let again = Record::Yielded { task, attempt: 1, index: 0, value: stored() };
+    assert_eq!(f.record(W3, again), [], "the new owner reads it");
+}
+
+#[test]
 fn a_put_is_adopted_by_its_digest() {
     let mut family = family();
     let object = ObjectId::put(family.parent.id, 0, 0, 0);
