@@ -199,7 +199,7 @@ class Member:
     """A member of a collective group, in its process."""
 
     def __new__(
-        cls, group: str, place: tuple[int, int], label: str, actors: list[str], timeout: float, /
+        cls, group: str, place: tuple[int, int], label: str, actors: list[str], timeout: float
     ) -> Member: ...
     def call(
         self,
