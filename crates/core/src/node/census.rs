@@ -15,6 +15,8 @@ use crate::waits::Waits;
 
 /// Maximum time to wait for the answer of another node.
 pub const CENSUS_WAIT_US: u64 = 1_000_000;
+/// The same for an explanation: a `get` whose time is over has to end, also when a node is out of reach.
+pub const EXPLANATION_WAIT_US: u64 = 100_000;
 
 /// One round of questions, and those who wait for the next.
 #[derive(Debug, Default)]
@@ -51,6 +53,15 @@ pub(super) enum Subject {
     Waits,
 }
 
+impl Subject {
+    fn patience_us(self) -> u64 {
+        match self {
+            Subject::Loads => CENSUS_WAIT_US,
+            Subject::Waits => EXPLANATION_WAIT_US,
+        }
+    }
+}
+
 impl Node {
     fn census(&mut self, subject: Subject) -> &mut Census {
         match subject {
@@ -83,7 +94,7 @@ impl Node {
             return;
         }
         census.round += 1;
-        (census.missing, census.until) = (missing, now.plus_us(CENSUS_WAIT_US));
+        (census.missing, census.until) = (missing, now.plus_us(subject.patience_us()));
         let request = census.round;
         for node in &census.missing {
             let message = match subject {

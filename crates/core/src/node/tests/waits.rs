@@ -3,7 +3,7 @@
 use super::*;
 use crate::id::{JobId, NodeId};
 use crate::message::{Between, Peer};
-use crate::node::census::CENSUS_WAIT_US;
+use crate::node::census::EXPLANATION_WAIT_US;
 use crate::node::leases::ACTOR_LEASE;
 use crate::waits::{MemoryNeed, MemoryWait, OpenTask, Run, Submission, WAITS_TASKS_MAX, Waits, Work};
 
@@ -58,7 +58,7 @@ fn explain(f: &mut Fixture, task: TaskId, told: &[(NodeId, Waits)]) -> String {
     }
     if told.len() < asked.len() {
         assert_eq!(effects, []);
-        f.now = f.now.plus_us(CENSUS_WAIT_US);
+        f.now = f.now.plus_us(EXPLANATION_WAIT_US);
         effects = f.step(Event::Passed);
     }
     explained(&effects)
