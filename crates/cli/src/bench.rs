@@ -125,7 +125,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     Ok(tally.verdict(arguments.check))
 }
 
-/// What stands beside a row: what a round trip takes on this machine where the row is one.
+/// The figures beside a row: the floors of a round trip on this machine where the row is one.
 fn beside(row: &str, quick: bool) -> Outcome<Map<String, Value>> {
     let mut more = Map::new();
     if rows::ROUND_TRIPS.contains(&row) {
@@ -134,7 +134,7 @@ fn beside(row: &str, quick: bool) -> Outcome<Map<String, Value>> {
     Ok(more)
 }
 
-/// What the figures of a row say about its bars.
+/// The verdict of a row's figures on its bars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// All of them hold.

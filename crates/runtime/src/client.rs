@@ -33,7 +33,7 @@ pub const TASKS_PENDING_MAX: usize = 10_000_000;
 pub const OBJECTS_OPEN_MAX: usize = 100_000_000;
 /// Code that can be published under one key; larger is refused.
 pub const CODE_BYTES_MAX: usize = 64 << 20;
-/// So many objects are asked for together when a list of them is got: it bounds the values that are on their way.
+/// Maximum objects to ask for together when a list of them is got: it bounds the values that are on their way.
 pub const ASKED_TOGETHER_MAX: usize = 1024;
 /// How long an explanation may take before it is given up.
 const EXPLAIN_WAIT: Duration = Duration::from_secs(2);

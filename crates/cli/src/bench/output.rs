@@ -12,7 +12,7 @@ pub(crate) struct Report<P: 'static = fn(&Probe) -> Outcome<()>> {
     row: &'static Row<P>,
     /// What else was seen, by name: not judged.
     more: Map<String, Value>,
-    /// What a bar needs that was not measured in this run.
+    /// Figures that a bar needs and that were not measured in this run.
     unmeasured: Option<&'static str>,
     /// The figures, or why there are none.
     pub(crate) result: Result<Figures, String>,
@@ -57,7 +57,7 @@ impl<P> Report<P> {
         Self { unmeasured, ..self }
     }
 
-    /// What the figures say about the bars, or why there are none.
+    /// The verdict on the bars, or why there is none.
     pub(super) fn verdict(&self) -> Result<Verdict, &String> {
         let figures = self.result.as_ref()?;
         Ok(match (figures.holds, self.unmeasured) {

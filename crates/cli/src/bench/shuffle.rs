@@ -29,7 +29,7 @@ const ROUNDS: u32 = 3;
 /// How long a round may take, with a disk that does 50 MB/s.
 const ROUND_WAIT: Duration = Duration::from_secs(900);
 
-/// What `bireme bench` is told about shuffles.
+/// Options of `bireme bench` for shuffles.
 #[derive(Args)]
 pub(crate) struct ShuffleArguments {
     /// Measure shuffles of ten times the object store with the Python package.

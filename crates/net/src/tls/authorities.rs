@@ -84,7 +84,7 @@ impl Authorities {
         Ok(Self { epoch, issuing, other: Some(Other { authority, until: under_way.until, is_newer }) })
     }
 
-    /// What new tokens carry.
+    /// The authority that new tokens carry.
     pub fn newest(&self) -> Fingerprint {
         match &self.other {
             Some(other) if other.is_newer => other.authority.fingerprint(),
@@ -92,7 +92,7 @@ impl Authorities {
         }
     }
 
-    /// Whom members trust.
+    /// The authorities that members trust.
     pub(crate) fn trust(&self) -> Trust {
         let other = self.other.as_ref().map(|other| other.authority.certificate().clone());
         Trust { epoch: self.epoch, authority: self.issuing.certificate().clone(), other }

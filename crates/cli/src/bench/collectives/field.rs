@@ -33,7 +33,7 @@ pub(super) fn nodes_at(stage: &Stage, place: Place, shape: Shape) -> Outcome<Nod
     Ok(nodes)
 }
 
-/// What a pass took.
+/// The cost of a pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pass {
     /// From the start to the last end.

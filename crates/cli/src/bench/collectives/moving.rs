@@ -60,7 +60,7 @@ pub(super) fn against_a_copy(
     Ok(work.beside(Measured::from(pairs), shape))
 }
 
-/// What the cores did in each pass, in seconds for as many bytes as an object has.
+/// Processor time of each pass, in seconds for as many bytes as an object has.
 #[derive(Default)]
 struct Work {
     ours: Vec<f64>,

@@ -82,7 +82,7 @@ impl Mpi {
         Self { operation: "gather", settings: &[OWN], copies: gather_copies, carried: carried_once };
 }
 
-/// What MPICH took beside the floor of a row.
+/// The time of MPICH beside the floor of a row.
 pub(super) struct Against {
     /// Over the floor of the row.
     pub(super) ratio: f64,
@@ -125,7 +125,7 @@ impl Mpich {
         Ok(Self(folder))
     }
 
-    /// What an operation takes beside a plain copy in the same lab, with those of its settings that are the fastest.
+    /// The time of an operation beside a plain copy in the same lab, with those of its settings that are the fastest.
     pub(super) fn against_a_copy(&self, stage: &Stage, mpi: Mpi, shape: Shape) -> Outcome<Against> {
         let shape = shape.sized(stage);
         let place = Place::up(shape.nodes, shape.rate())?;
@@ -145,7 +145,7 @@ impl Mpich {
         Ok(best.ok_or("MPICH has no settings for this")?)
     }
 
-    /// What an operation takes with one rank per host, the median of some passes behind one that does not count.
+    /// The time of an operation with one rank per host, the median of some passes behind one that does not count.
     pub(super) fn run(
         &self,
         stage: &Stage,

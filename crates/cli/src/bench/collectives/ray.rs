@@ -35,7 +35,7 @@ pub(super) struct Ray {
 /// How much faster than Ray a row has to be. Ray is warm, has as many nodes, and does the same with as many bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Faster {
-    /// What the script is told to do.
+    /// The job of the script.
     action: &'static str,
     /// With a node on each host of a lab like ours, or with all of them on this machine.
     on_hosts: bool,

@@ -46,14 +46,14 @@ impl Report {
         Self { more, ..self }
     }
 
-    /// What the figures say about the bars, or why there are none.
+    /// The verdict on the bars, or why there is none.
     pub(super) fn verdict(&self) -> Result<Verdict, &String> {
         self.result.as_ref().map(Figures::verdict)
     }
 }
 
 impl Figures {
-    /// What they say about the bars. A bar that is missed counts for more than one that cannot be judged.
+    /// The verdict on the bars. A bar that is missed counts for more than one that cannot be judged.
     pub(super) fn verdict(&self) -> Verdict {
         let judged: Vec<Judged> = self.row.bars.iter().map(|bar| self.judge(*bar)).collect();
         let missed = judged.iter().any(|judged| matches!(judged, Ok(false)));
