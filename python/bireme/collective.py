@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import _native, _reducers
+from ._timeouts import check_timeout
 from .actor import ActorHandle
 from .exceptions import CollectiveUsageError
 
@@ -63,6 +64,7 @@ class Work:
         """The result of the call, as soon as it is over; its error is raised. A `TimeoutError` after `timeout` seconds changes
         nothing: the call goes on.
         """
+        check_timeout("wait", timeout)
         return self._finish(self._work.wait(timeout))
 
     result = wait

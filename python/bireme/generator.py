@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from . import _native
 from ._native import ObjectRef
+from ._timeouts import check_timeout
 
 T = TypeVar("T")
 
@@ -39,6 +40,7 @@ class ObjectRefGenerator(Generic[T]):
 
     def next_ref(self, timeout: float | None = None) -> ObjectRef[T]:
         """The next reference, waiting at most so many seconds; StopIteration at the end."""
+        check_timeout("next_ref", timeout)
         return self._next(timeout)
 
     def __aiter__(self) -> "ObjectRefGenerator[T]":

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, overload
 
 from . import _native
 from ._native import ObjectRef
+from ._timeouts import check_timeout
 
 T = TypeVar("T")
 
@@ -25,8 +26,7 @@ def get(refs: Any, *, timeout: float | None = None, copy: bool = False) -> Any:
     >>> bireme.get([bireme.put(1), bireme.put("two")])
     [1, 'two']
     """
-    if timeout is not None:
-        _check_timeout("get", timeout)
+    check_timeout("get", timeout)
     if type(refs) is ObjectRef:
         return _native.get(refs, timeout, copy)
     if isinstance(refs, (list, tuple)):
@@ -66,8 +66,7 @@ def wait(
     if not isinstance(refs, list):
         hint = "; put it into a list" if isinstance(refs, ObjectRef) else ""
         raise TypeError(f"wait takes a list of references, not a {type(refs).__name__}{hint}")
-    if timeout is not None:
-        _check_timeout("wait", timeout)
+    check_timeout("wait", timeout)
     if isinstance(num_returns, bool) or not isinstance(num_returns, int) or num_returns < 1:
         raise ValueError(f"num_returns is how many references to wait for, at least 1, not {num_returns!r}")
     if not refs:
@@ -131,10 +130,3 @@ def cancel(ref: Any, *, force: bool = False, recursive: bool = True) -> None:
         hint = "; use kill for an actor" if type(ref).__name__ == "ActorHandle" else ""
         raise TypeError(f"cancel takes the reference of a task's result, not a {type(ref).__name__}{hint}")
     _native.cancel(end, force, recursive)
-
-
-def _check_timeout(verb: str, timeout: float) -> None:
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise TypeError(f"the timeout of {verb} is a number of seconds or None, not a {type(timeout).__name__}")
-    if not timeout >= 0:
-        raise ValueError(f"the timeout of {verb} is at least 0 seconds, not {timeout}; None waits for ever")

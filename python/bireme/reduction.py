@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from . import _native
 from ._native import ObjectRef
+from ._timeouts import check_timeout
 
 Op = Literal["sum", "mean", "product", "min", "max"]
 
@@ -70,6 +71,7 @@ def reduced_from(ref: ObjectRef[Any], *, timeout: float | None = None) -> list[i
     """
     if type(ref) is not ObjectRef:
         raise TypeError(f"reduced_from takes the reference that reduce gave, not a {type(ref).__name__}")
+    check_timeout("reduced_from", timeout)
     return _native.used_inputs(ref, timeout)
 
 

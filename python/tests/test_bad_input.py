@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterator
 from typing import Any
 
+import numpy
 import pytest
 
 import bireme
@@ -15,6 +17,11 @@ from bireme import exceptions
 @bireme.remote
 def identity(value: Any = None) -> Any:
     return value
+
+
+@bireme.remote
+def count_to(end: int) -> Iterator[int]:
+    yield from range(end)
 
 
 class Model:
@@ -112,6 +119,17 @@ def test_errors_of_one_call_do_not_spoil_the_next(runtime: Any) -> None:
 
 def test_a_timeout_that_is_no_number_is_refused_at_once(runtime: Any) -> None:
     reference = bireme.put(1)
-    for verb in (bireme.get, lambda ref, timeout: bireme.wait([ref], timeout=timeout)):
+    items = count_to.remote(1)
+    reduced = bireme.reduce([bireme.put(numpy.ones(2))])
+    for wait in (
+        lambda timeout: bireme.get(reference, timeout=timeout),
+        lambda timeout: bireme.wait([reference], timeout=timeout),
+        lambda timeout: items.next_ref(timeout=timeout),
+        lambda timeout: bireme.reduced_from(reduced, timeout=timeout),
+    ):
         with pytest.raises(ValueError, match="at least 0 seconds, not nan"):
-            verb(reference, timeout=float("nan"))
+            wait(float("nan"))
+        with pytest.raises(TypeError, match="a number of seconds or None, not a str"):
+            wait("soon")
+    assert bireme.get(items.next_ref(timeout=float("inf"))) == 0
+    assert bireme.reduced_from(reduced, timeout=float("inf")) == [0]

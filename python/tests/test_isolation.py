@@ -129,3 +129,28 @@ def test_tasks_that_share_a_process_at_the_limit_finish_with_one_warning(program
     ):
         assert part in warnings[0]
     assert program.run(source=NESTED, env={"BIREME_PROCESSES_MAX": "5"}) == ("4\n", "")
+
+
+ACTOR_AT_THE_LIMIT = """
+import bireme
+
+@bireme.remote(num_cpus=0)
+class Desk:
+    def answer(self):
+        return 7
+
+@bireme.remote
+def ask():
+    desk = Desk.remote()
+    return bireme.get(desk.answer.remote())
+
+with bireme.init(num_cpus=1):
+    print(bireme.get(ask.remote(), timeout=60))
+"""
+
+
+def test_an_actor_that_a_task_waits_for_gets_a_process_beyond_the_limit(program: Any) -> None:
+    output, errors = program.run(source=ACTOR_AT_THE_LIMIT, env={"BIREME_PROCESSES_MAX": "1"})
+    assert output.split() == ["7"]
+    assert errors.count("beyond the limit of 1") == 1, errors
+    assert program.run(source=ACTOR_AT_THE_LIMIT, env={"BIREME_PROCESSES_MAX": "2"}) == ("7\n", "")

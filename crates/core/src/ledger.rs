@@ -295,7 +295,8 @@ impl Ledger {
         } else {
             self.tasks.get_mut(&object.task()).map(|entry| {
                 entry.freed = 0;
-                if let Some(items) = &mut entry.items {
+                // An owner that asks for its own task again has freed what it has freed.
+                if let Some(items) = entry.items.as_mut().filter(|_| entry.owner != process) {
                     items.change_owner();
                 }
                 &mut entry.owner

@@ -39,6 +39,7 @@ mod groups;
 mod guests;
 mod hosting;
 mod jobs;
+mod joins;
 mod leases;
 mod lending;
 mod living;
@@ -185,7 +186,7 @@ impl Node {
             jobs: Jobs::new(config.id, config.job, config.driver_pid),
             actors: Actors::default(),
             live: Living::new(config.id, config.job.is_some()),
-            cluster: Cluster::default(),
+            cluster: Cluster::new(config.id),
             settling: BTreeMap::new(),
             flushing: BTreeMap::new(),
             deaths: BTreeMap::new(),
@@ -300,6 +301,7 @@ impl Node {
             self.name_keepers(&mut effects[from..]);
             self.free_with_copies(effects, from);
             self.route(effects, from);
+            self.announce_newest(effects, from);
         }
     }
 

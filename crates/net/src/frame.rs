@@ -19,7 +19,7 @@ use crate::wire::{Wire, read_exact, write_all};
 mod tests;
 
 /// The version of everything that nodes say to each other. It changes when any of it does.
-pub const WIRE_VERSION: u16 = 3;
+pub const WIRE_VERSION: u16 = 4;
 
 /// Bytes of a frame before its body.
 pub const HEADER_BYTES: usize = 12;

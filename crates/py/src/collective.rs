@@ -147,8 +147,7 @@ impl CollectiveWork {
     /// Waits until the call is over.
     #[pyo3(signature = (timeout=None))]
     fn wait<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyTuple>> {
-        let wrong = |bad: std::time::TryFromFloatSecsError| PyValueError::new_err(bad.to_string());
-        let timeout = timeout.map(|timeout| Duration::try_from_secs_f64(timeout).map_err(wrong)).transpose()?;
+        let timeout = crate::verbs::patience(timeout);
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             let left = deadline.map_or(LOOK, |deadline| deadline.saturating_duration_since(Instant::now()).min(LOOK));

@@ -72,9 +72,11 @@ impl Plan {
             drops: Vec::new(),
         };
         let (deadly, fragile, full) = (random.one_in(2), random.one_in(3), random.one_in(4));
-        for number in 0..nodes {
-            let node = NodeId(HOME.0 + 1 + number);
-            let joined = if random.one_in(4) { random.within(1, spread_us) } else { 0 };
+        let joined = |_| if random.one_in(4) { random.within(1, spread_us) } else { 0 };
+        let mut joined: Vec<u64> = (0..nodes).map(joined).collect();
+        // Nodes are numbered in the order of their joins.
+        joined.sort_unstable();
+        for (node, joined) in (HOME.0 + 1..).map(NodeId).zip(joined) {
             plan.joins.push((node, joined));
             if random.one_in(8) {
                 continue;

@@ -197,6 +197,12 @@ impl Program {
         created.map(|job| self.jobs[job].cpu_tenths).sum()
     }
 
+    /// How many actors the roots create.
+    pub fn actors(&self) -> u64 {
+        let ops = self.roots.iter().flat_map(|root| &self.jobs[*root].ops);
+        ops.filter(|op| matches!(op, Op::Create { .. })).count() as u64
+    }
+
     /// How many actors that the roots create hold a GPU or a part of one.
     pub fn gpu_actors(&self) -> u64 {
         let ops = self.roots.iter().flat_map(|root| &self.jobs[*root].ops);

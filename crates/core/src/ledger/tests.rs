@@ -199,6 +199,22 @@ fn the_first_record_of_an_item_wins_and_the_bytes_of_later_ones_are_told_str_1()
 }
 
 #[test]
+fn an_owner_that_adopts_its_own_stream_again_has_freed_what_it_has_freed() {
+    let mut ledger = Ledger::default();
+    let (end, item) = (ObjectId::result(task(1), 0), ObjectId::item(task(1), 0));
+    let failed = Value::failed(Failure::Cancelled { task: task(1) });
+    let stopped = Record::Finished { at: Tick(3), task: task(1), attempt: 0, values: vec![failed] };
+    apply(&mut ledger, [(OWNER, streaming(1, 0)), (WORKER, yielded(1, 0, 1))]);
+    ledger.hold(end, true);
+    ledger.free_item(item, true);
+    apply(&mut ledger, [(WORKER, stopped)]);
+    ledger.set_owner(end, OWNER);
+    apply(&mut ledger, [(OWNER, freed(1))]);
+    assert_eq!(ledger.hold(end, false), [stored(&stored_at(1)).unwrap()]);
+    assert!(ledger.task(task(1)).is_none(), "nothing of it is left: {:?}", ledger.task(task(1)));
+}
+
+#[test]
 fn a_stream_that_stopped_because_its_owner_died_has_not_ended() {
     let mut ledger = Ledger::default();
     let end = ObjectId::result(task(1), 0);

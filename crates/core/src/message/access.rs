@@ -127,7 +127,8 @@ impl Between {
             | Between::Through { .. }
             | Between::Leaving { .. }
             | Between::Ping { .. }
-            | Between::Pong { .. } => Access::Members,
+            | Between::Pong { .. }
+            | Between::Knows { .. } => Access::Members,
             Between::Asked { request, .. } => request.access(),
             // Objects: whoever owns one or has a copy.
             Between::CopyMade { .. }

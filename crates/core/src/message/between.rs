@@ -409,6 +409,11 @@ pub enum Between {
         /// When it was sent, by your clock.
         at: Tick,
     },
+    /// I know all nodes up to this one, and what I say from here on may be about them.
+    Knows {
+        /// The one that joined last.
+        newest: NodeId,
+    },
 }
 
 const RELAY: u8 = 1;

@@ -18,6 +18,7 @@ use super::directory::Directory;
 use super::draining::Draining;
 use super::guests::Guests;
 use super::hosting::Names;
+use super::joins::Joins;
 use super::passing::Passing;
 use super::rehosting::Stay;
 use super::{Effect, Node, send};
@@ -39,6 +40,7 @@ pub const GRACE_US: u64 = 4_000_000;
 /// What the node knows of the others, besides who is alive.
 #[derive(Default)]
 pub(super) struct Cluster {
+    pub(super) joins: Joins,
     pub(super) guests: Guests,
     pub(super) passing: Passing,
     pub(super) copies: Copies,
@@ -77,6 +79,12 @@ pub(super) struct Cluster {
     pub(super) arena_free_bytes: Option<u64>,
     /// This node takes nothing more and will leave.
     pub(super) draining: Option<Draining>,
+}
+
+impl Cluster {
+    pub(super) fn new(me: NodeId) -> Self {
+        Self { joins: Joins::new(me), ..Self::default() }
+    }
 }
 
 /// What a node has open with others: nothing of it is left when all is at rest.
@@ -239,8 +247,8 @@ impl Node {
         send(process, answer, effects);
     }
 
-    /// Another node speaks.
-    pub(super) fn heard(&mut self, from: NodeId, message: Between, now: Tick, effects: &mut Vec<Effect>) {
+    /// Handles a message of another node, about nodes that are known here.
+    pub(super) fn handle_message(&mut self, from: NodeId, message: Between, now: Tick, effects: &mut Vec<Effect>) {
         // Everything late from a dead one is void.
         if !self.live.has_node(from) {
             return;
@@ -321,6 +329,8 @@ impl Node {
             Between::EndStage { id, reason } => self.end_stage(from, id, reason, effects),
             Between::Ping { at } => effects.push(Effect::Tell { node: from, message: Between::Pong { at } }),
             Between::Pong { at } => self.cluster.delays.heard(from, at, now),
+            // It is no news by now.
+            Between::Knows { .. } => {}
             Between::StageFailed { id, reason, peer } => self.stage_of_reduce_failed(id, reason, peer, now, effects),
             // Addressed to the controller, which is another machine, or to the shell.
             Between::Controller(_)
@@ -390,6 +400,7 @@ impl Node {
             self.cluster.passing.digest.update(node, load, 0, now);
             self.schedule(now, effects);
         }
+        self.deliver_deferred(node, now, effects);
     }
 
     /// A process of another node died; all that it had said came before.
@@ -492,6 +503,7 @@ impl Node {
         self.lose_bundles_of(node);
         self.members_died(|process| process.node == node, &format!("{node} {reason}"), effects);
         self.forget_foreign(|process| process.node == node, now, effects);
+        self.cluster.joins.node_died(node);
         self.cluster.guests.forget_node(node);
         self.free_lodged(node, effects);
         self.reduces_lose_node(node, now, effects);

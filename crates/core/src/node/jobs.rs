@@ -53,15 +53,15 @@ pub(super) struct Job {
     pub(super) failures: u32,
     failed_at: Tick,
     pub(super) last_failure: String,
-    /// It knows that tasks share processes which should have one each.
-    pub(super) warned_of_sharing: bool,
+    /// It knows that there are as many processes as there may be, and all wait.
+    pub(super) warned_of_limit: bool,
 }
 
 impl Job {
     fn new(driver: Driver, pid: u32) -> Self {
         let (failures, failed_at, last_failure) = (0, Tick::default(), String::new());
-        let warned_of_sharing = false;
-        Self { driver, pid, dismissed: None, ended: false, failures, failed_at, last_failure, warned_of_sharing }
+        let warned_of_limit = false;
+        Self { driver, pid, dismissed: None, ended: false, failures, failed_at, last_failure, warned_of_limit }
     }
 
     /// When a start may be tried again.

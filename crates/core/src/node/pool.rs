@@ -24,6 +24,8 @@ pub const SPAWN_RETRY_US: u64 = 1_000_000;
 pub const RETIRE_GRACE_US: u64 = 10_000_000;
 /// The first slot of a worker; node and driver are before it.
 pub const FIRST_WORKER_SLOT: u32 = 2;
+/// Slots for workers; those of drivers are behind them.
+const SLOTS_MAX: usize = (FIRST_ATTACHED_SLOT - FIRST_WORKER_SLOT) as usize;
 
 /// For whom a starting process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,8 +205,8 @@ impl Node {
     }
 
     /// Processes at a time, of all jobs: those of drivers have slots of their own.
-    fn processes_max(&self) -> usize {
-        self.config.processes_max.min(FIRST_ATTACHED_SLOT - FIRST_WORKER_SLOT) as usize
+    pub(super) fn processes_max(&self) -> usize {
+        (self.config.processes_max as usize).min(SLOTS_MAX)
     }
 
     /// Starts that failed in a row.
@@ -231,25 +233,48 @@ impl Node {
         if let Some((process, _)) = self.pool.workers.iter().find(|(_, w)| starting(w)) {
             return Some(Pick::Starting(*process));
         }
-        if self.has_room() && self.failures(waiting.job) < SPAWN_FAILURES_MAX {
+        let may_start = self.failures(waiting.job) < SPAWN_FAILURES_MAX;
+        if self.has_room() && may_start {
             return Some(Pick::New);
         }
         // An actor would rather have a process without a past, but any of its environment is better than none.
-        let shared = shared.map(|(_, _, process)| process).or(used);
-        shared.or_else(|| self.last_resort(waiting)).map(Pick::Ready)
+        let shared = shared.map(|(_, _, process)| process).or(used.filter(|process| self.may_end(*process)));
+        if let Some(process) = shared.or_else(|| self.last_resort(waiting)) {
+            return Some(Pick::Ready(process));
+        }
+        if may_start && self.may_exceed(used.is_some()) {
+            return Some(Pick::New);
+        }
+        used.map(Pick::Ready)
     }
 
     /// Whether another process may be started. One that is spent and only waits lends its threads to nobody, so it does not
     /// count, or its own children could wait for ever; up to as many again as there may be.
     pub(super) fn has_room(&self) -> bool {
+        self.pool.in_use.len() < self.processes_max() || self.has_room_beside(|worker| worker.spent)
+    }
+
+    /// Whether a process may be started beyond the limit for something that can share none: nothing comes free by itself,
+    /// and those that wait may wait for this one. Also for an actor that would otherwise get a process with unfinished tasks
+    /// of its own, which would die with the actor. Up to as many again as there may be.
+    fn may_exceed(&self, instead_of_an_owner: bool) -> bool {
+        (instead_of_an_owner || self.is_stuck()) && self.has_room_beside(|_| true)
+    }
+
+    /// Whether there is room when such processes do not count as stand still: all their tasks wait, or their actor does, or
+    /// they are idle and stay for what they own.
+    fn has_room_beside(&self, counts: impl Fn(&Worker) -> bool) -> bool {
         let bound = self.processes_max();
-        if self.pool.in_use.len() < bound {
-            return true;
-        }
         let waits = |lease: &LeaseId| self.leases.get(lease).is_some_and(|lease| lease.blocked);
-        let stuck = |w: &&Worker| w.spent && !w.leases.is_empty() && w.leases.iter().all(waits);
-        let stuck = self.pool.workers.values().filter(stuck).count();
-        self.pool.in_use.len() < bound + stuck.min(bound)
+        let stands_still = |(process, worker): &(&ProcessId, &Worker)| match worker.state {
+            _ if worker.ended.is_some() || !counts(worker) => false,
+            WorkerState::Leased => worker.leases.iter().all(waits),
+            WorkerState::Hosting(_) => worker.actor_blocked,
+            WorkerState::Idle { .. } => !self.may_end(**process),
+            WorkerState::Starting(_) | WorkerState::Retiring { .. } => false,
+        };
+        let still = self.pool.workers.iter().filter(stands_still).count();
+        self.pool.in_use.len() < (bound + still.min(bound)).min(SLOTS_MAX)
     }
 
     /// The idle process of the job and this environment that worked last: it is warmest. An actor's end is its process's end, so
@@ -335,6 +360,7 @@ impl Node {
             return;
         }
         worker.state = WorkerState::Idle { since: now };
+        self.warn_of_excess(process, effects);
         match reserved {
             Reserved::Nobody => {}
             Reserved::Lease(lease) => self.announce(lease, now, effects),

@@ -6,7 +6,7 @@
 //!
 //! When there are as many processes as there may be, a task waits for one. Only when none of them will come free by itself,
 //! because every task in them waits, does it share one all the same, perhaps that of the very process that asked: the tasks
-//! may wait for this one. The job is warned of that once.
+//! may wait for this one. What can share none, as an actor, then gets a process beyond the limit. The job is warned once.
 
 use super::leases::Lease;
 use super::pool::{Worker, WorkerState};
@@ -106,24 +106,42 @@ impl Node {
         !self.has_room() && all_live && self.pool.workers.iter().all(stuck)
     }
 
-    /// A lease was added to its process: warns, once for each job, when tasks share it that wanted one of their own.
+    /// A lease was added to its process: warns when tasks share it that wanted one of their own.
     pub(super) fn warn_of_sharing(&mut self, id: LeaseId, effects: &mut Vec<Effect>) {
         let Some(process) = self.leases.get(&id).map(|lease| lease.worker) else { return };
         let Some(worker) = self.pool.workers.get(&process) else { return };
         let leases = worker.leases.iter().filter_map(|id| self.leases.get(id));
         let room = leases.map(|lease| self.threads_of(lease.threads)).min().unwrap_or(usize::MAX);
-        let crowded = worker.leases.len() > room;
-        let Some(job) = self.jobs.all.get_mut(&worker.job).filter(|job| !job.warned_of_sharing) else { return };
-        if crowded {
-            job.warned_of_sharing = true;
-            let text = format!(
-                "all {} worker processes of this node are taken by actors and tasks that wait, so tasks share a process from \
-                 now on that should have one each: what one of them changes (environment, working directory, globals) the \
-                 others see. Allow more processes (workers_max, processes_max), or wait for fewer tasks inside tasks",
-                self.pool.in_use.len()
-            );
-            send(process, FromNode::Warning { text }, effects);
+        if worker.leases.len() > room {
+            let text = "tasks share a process from now on that should have one each: what one of them changes \
+                        (environment, working directory, globals) the others see";
+            self.warn_of_limit(process, text, effects);
         }
+    }
+
+    /// A process has started: warns when there are more than there should be.
+    pub(super) fn warn_of_excess(&mut self, process: ProcessId, effects: &mut Vec<Effect>) {
+        let bound = self.processes_max();
+        if self.pool.in_use.len() > bound {
+            let text = format!(
+                "an actor or task that cannot share a process gets one beyond the limit of {bound}; otherwise all of them \
+                 could wait for each other for ever"
+            );
+            self.warn_of_limit(process, &text, effects);
+        }
+    }
+
+    /// Warns the job of a process, once, that there are as many processes as there may be.
+    fn warn_of_limit(&mut self, process: ProcessId, consequence: &str, effects: &mut Vec<Effect>) {
+        let Some(worker) = self.pool.workers.get(&process) else { return };
+        let Some(job) = self.jobs.all.get_mut(&worker.job).filter(|job| !job.warned_of_limit) else { return };
+        job.warned_of_limit = true;
+        let all = self.pool.in_use.len().min(self.processes_max());
+        let text = format!(
+            "all {all} worker processes of this node are taken by actors and tasks that wait, so {consequence}. Allow more \
+             processes (workers_max, processes_max), or wait for fewer tasks inside tasks"
+        );
+        send(process, FromNode::Warning { text }, effects);
     }
 }
 

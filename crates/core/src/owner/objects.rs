@@ -301,7 +301,7 @@ impl Owner {
         effects: &mut Vec<Effect>,
     ) {
         if !self.is_departed(borrower) {
-            self.expect_item(object);
+            self.expect_item(object, effects);
         }
         self.change_loan(object, borrower, i64::from(count), effects);
     }

@@ -25,7 +25,7 @@ pub(super) struct StreamEntry {
     waiting: BTreeSet<u32>,
     /// Items below this one are not held by the stream any more.
     taken: u32,
-    /// What the worker knows of that.
+    /// What the worker knows of those that take no room.
     told: u32,
     /// Nobody can read on.
     deserted: bool,
@@ -34,12 +34,20 @@ pub(super) struct StreamEntry {
 }
 
 impl StreamEntry {
-    /// Whether the worker has to hear of what was taken: a quarter of what it may be ahead, or all that there is.
+    /// Number of items that take no room at the worker: those that were taken, and those before an item that somebody waits
+    /// for. A reader that outlived the stream's owner goes on where it was, so nobody may take what a repeated run yields
+    /// before that.
+    fn passed(&self) -> u32 {
+        self.taken.max(self.waiting.last().copied().unwrap_or(0))
+    }
+
+    /// Whether the worker has to hear of what was passed: a quarter of what it may be ahead, or all that there is.
     fn is_telling_due(&self) -> bool {
-        let fresh = self.taken - self.told;
+        let passed = self.passed();
+        let fresh = passed.saturating_sub(self.told);
         let bounded = self.limits.items_max > 0 || self.limits.bytes_max > 0;
         let much = self.limits.bytes_max > 0 || fresh >= (self.limits.items_max / 4).max(1);
-        bounded && fresh > 0 && (much || self.taken >= self.arrived.end())
+        bounded && fresh > 0 && (much || passed >= self.arrived.end())
     }
 }
 
@@ -92,7 +100,7 @@ impl Owner {
         effects: &mut Vec<Effect>,
     ) {
         let object = ObjectId::item(task, index);
-        let (mut waited, mut held) = (false, false);
+        let (mut waited, mut held, mut awaited_later) = (false, false, false);
         if let Some(stream) = self.streams.get_mut(&task) {
             if !stream.arrived.insert(index) {
                 self.release_all(&value.nested, effects);
@@ -103,6 +111,10 @@ impl Owner {
             }
             waited = stream.waiting.remove(&index);
             held = !stream.deserted && index >= stream.taken;
+            awaited_later = stream.waiting.last().is_some_and(|last| *last > index);
+        }
+        if awaited_later {
+            self.tell_taken(task, false, effects);
         }
         self.own(object, effects).holds += u32::from(held);
         self.set_value(object, value, now, effects);
@@ -129,7 +141,7 @@ impl Owner {
     pub(super) fn open_item(&mut self, end: ObjectId, index: u32, effects: &mut Vec<Effect>) {
         let object = ObjectId::item(end.task(), index);
         let Some(owner) = self.objects.get(&end).and_then(|entry| entry.owner) else {
-            self.expect_item(object);
+            self.expect_item(object, effects);
             self.objects.get_or_insert_with(object, || lost(object, "its stream is not known here")).local += 1;
             return;
         };
@@ -148,7 +160,7 @@ impl Owner {
     }
 
     /// Makes the entry of an item of a stream of ours that is asked for.
-    pub(super) fn expect_item(&mut self, object: ObjectId) {
+    pub(super) fn expect_item(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
         if self.streams.is_empty() || self.objects.contains(&object) {
             return;
         }
@@ -164,6 +176,7 @@ impl Owner {
         } else {
             stream.waiting.insert(index);
             self.hold_end(task);
+            self.tell_taken(task, false, effects);
             ObjectEntry::default()
         };
         self.objects.insert(object, entry);
@@ -217,8 +230,8 @@ impl Owner {
             stream.told = 0;
         }
         if stream.is_telling_due() {
-            stream.told = stream.taken;
-            effects.push(Effect::Send { to, message: Peer::Taken { task, items: stream.taken } });
+            stream.told = stream.passed();
+            effects.push(Effect::Send { to, message: Peer::Taken { task, items: stream.told } });
         }
     }
 

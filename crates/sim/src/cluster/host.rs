@@ -173,8 +173,10 @@ impl Cluster {
         let cpus = Amount(Amount::whole(random.within(1, 4)).0 + drivers * self.program.actors_cpu_tenths() * 1_000);
         let gpus = Amount::whole(2 + drivers * self.program.gpu_actors());
         let mut config = NodeConfig::for_machine(Resources { gpus, ..Resources::cpus(cpus) });
-        // Fewer seats than blocked tasks would be a real deadlock.
-        (config.processes_max, config.threads_per_process_max) = [(8, 64), (16, 64), (64, 4)][random.below(3) as usize];
+        // Fewer seats than blocked tasks would be a real deadlock, and actors that only serve keep theirs.
+        let few = (drivers * self.program.actors() + random.within(1, 2)) as u32;
+        (config.processes_max, config.threads_per_process_max) =
+            [(8, 64), (16, 64), (64, 4), (few, 64)][random.below(4) as usize];
         if self.program.keeps_processes() {
             // A blocked task lends its process only to tasks of its own environment and placement group, and not when it was the
             // last that its process may run.

@@ -75,15 +75,25 @@ fn a_process_whose_tasks_have_not_ended_does_not_make_room() {
     let mut f = two_processes();
     use_one(&mut f, 0, 0);
     use_one(&mut f, 1, OTHER);
-    let tasks = [W2, W3].map(|process| plain(root(process), 1));
-    for (process, task) in [W2, W3].into_iter().zip(&tasks) {
-        f.submit(process, task);
-    }
+    let task = plain(root(W3), 1);
+    f.submit(W3, &task);
+    assert_eq!(granted(&want(&mut f, 0, 0, 1)), [(LeaseId(3), W2)], "this one is at work and may come free");
     assert_eq!(want(&mut f, 2, 8, 1), []);
-    assert_eq!(f.node.deadline(), None);
-    f.finish(W2, tasks[1].id, Value::inline(vec![1]));
+    assert_ne!(f.node.deadline(), Some(Tick(0)));
+    f.finish(W2, task.id, Value::inline(vec![1]));
     assert_eq!(f.node.deadline(), Some(Tick(0)), "nothing else would make the node look again");
-    assert_eq!(f.step(Event::Ticked), [to(W3, FromNode::Retire)]);
+    assert!(f.step(Event::Ticked).contains(&to(W3, FromNode::Retire)));
+}
+
+#[test]
+fn when_no_process_can_make_room_another_is_started_beyond_the_limit() {
+    let mut f = two_processes();
+    use_one(&mut f, 0, 0);
+    use_one(&mut f, 1, OTHER);
+    for process in [W2, W3] {
+        f.submit(process, &plain(root(process), 1));
+    }
+    assert_eq!(want(&mut f, 2, 8, 1), [Effect::Spawn(W4)], "their tasks may wait for this one");
 }
 
 #[test]

@@ -135,17 +135,49 @@ fn an_idle_process_that_may_go_makes_room_before_anybody_shares() {
     assert_eq!(effects, [to(W3, FromNode::Retire)]);
 }
 
+fn create_actor(f: &mut Fixture, n: u64) -> Vec<Effect> {
+    let actor = spec(root(DRIVER), n, TaskKind::Create(ActorOptions::default()), cpus(0.0));
+    f.submit(DRIVER, &actor);
+    f.ask(DRIVER, ToNode::CreateActor { spec: actor, resolved: Vec::new() })
+}
+
 #[test]
-fn actors_and_tasks_with_memory_never_share_even_when_all_is_blocked() {
-    let mut f = full(1);
+fn actors_and_tasks_with_memory_share_with_nobody_and_get_a_process_beyond_the_limit_when_all_wait() {
+    let mut f = full(2);
     block(&mut f, W2, 1);
-    let shape = Shape { resources: Resources { memory_bytes: 1, ..cpus(0.1) }, ..Shape::default() };
     f.node.config.total.memory_bytes = 10;
     f.node.free.memory_bytes = 10;
-    assert_eq!(f.ask(DRIVER, ToNode::WantLeases { pool: 1, shape, count: 1, depth: 0 }), []);
-    let actor = spec(root(DRIVER), 1, TaskKind::Create(ActorOptions::default()), cpus(0.0));
-    f.submit(DRIVER, &actor);
-    assert_eq!(f.ask(DRIVER, ToNode::CreateActor { spec: actor, resolved: Vec::new() }), []);
+    let shape = Shape { resources: Resources { memory_bytes: 1, ..cpus(0.1) }, ..Shape::default() };
+    let wish = ToNode::WantLeases { pool: 1, shape, count: 1, depth: 0 };
+    assert_eq!(f.ask(DRIVER, wish), [], "a task runs, and its process will come free");
+    assert_eq!(spawned(&block(&mut f, W3, 2)), [W4]);
+    let effects = f.hello(W4);
+    assert_eq!(granted(&effects), [(LeaseId(3), W4)]);
+    assert_eq!(warnings(&effects), [W4]);
+    assert_eq!(create_actor(&mut f, 1), []);
+    let fifth = worker(5, 1);
+    assert_eq!(spawned(&block(&mut f, W4, 3)), [fifth]);
+    assert_eq!(warnings(&f.hello(fifth)), [], "once for each job");
+    assert_eq!(create_actor(&mut f, 2), [], "as many again as there may be, and no more");
+}
+
+#[test]
+fn processes_of_actors_that_only_serve_do_not_let_others_beyond_the_limit() {
+    let mut f = fixture(1);
+    let started = spawned(&create_actor(&mut f, 1));
+    f.hello(started[0]);
+    assert_eq!(create_actor(&mut f, 2), []);
+    assert_eq!(want(&mut f, DRIVER, 0, 1, 1), []);
+}
+
+#[test]
+fn an_actor_gets_no_process_whose_own_tasks_have_not_ended() {
+    let mut f = fixture(1);
+    want(&mut f, DRIVER, 0, 1, 1);
+    f.hello(W2);
+    f.submit(W2, &plain(root(W2), 1));
+    f.ask(DRIVER, ToNode::ReturnLease { lease: LeaseId(1) });
+    assert_eq!(spawned(&create_actor(&mut f, 1)), [W3], "they would be lost with the actor");
 }
 
 #[test]

@@ -101,6 +101,25 @@ fn who_yields_hears_of_what_was_taken_and_a_repeated_run_hears_it_again() {
 }
 
 #[test]
+fn who_yields_goes_on_to_an_item_that_somebody_waits_for_although_nobody_takes_those_before_it() {
+    let mut bench = Bench::new();
+    let spec = streaming(&mut bench, 1);
+    yields(&mut bench, &spec, 0, value(1));
+    let taken = |items| say(W1, Peer::Taken { task: spec.id, items });
+    bench.peer(W2, Peer::Lent { object: result(&spec), borrower: W2, count: 1 });
+    // A reader that has read four items of an earlier run goes on with the fifth.
+    let lent = Peer::Lent { object: item(&spec, 4), borrower: W2, count: 1 };
+    assert_eq!(bench.peer(W2, lent), vec![taken(4)]);
+    bench.peer(W2, Peer::Resolve { object: item(&spec, 4) });
+    for index in 1..4 {
+        assert_eq!(yields(&mut bench, &spec, index, value(1)), vec![], "it has been told");
+    }
+    let resolved = Peer::Resolved { object: item(&spec, 4), value: value(5) };
+    assert_eq!(yields(&mut bench, &spec, 4, value(5)), vec![say(W2, resolved)]);
+    assert_eq!(bench.owner.value(&item(&spec, 1)), Some(&value(1)), "another reader may still take it");
+}
+
+#[test]
 fn an_item_that_was_recorded_and_not_sent_is_told_by_the_node_before_the_task_runs_again() {
     let mut bench = Bench::new();
     let spec = streaming(&mut bench, 0);
