@@ -204,8 +204,8 @@ pub use reduce::{Reduce, ReduceBy, ReduceOp, ReducePlan, reduce};
 pub use stream::ObjectRefStream;
 pub use user_op::UserOp;
 pub use verbs::{
-    broadcast, cancel, current_task, explain, get, get_all, gpu_indices, is_cancelled, named_actors, put, resources,
-    state, wait,
+    broadcast, cancel, current_task, explain, get, get_all, get_all_timeout, gpu_indices, is_cancelled, named_actors,
+    put, resources, state, wait,
 };
 
 /// A result with this crate's [`Error`].

@@ -32,6 +32,7 @@ const SPEC_BYTES_MAX: usize = 160;
 /// assert_eq!(word.get()?, "galley");
 /// # Ok::<(), bireme::Error>(())
 /// ```
+#[must_use = "the result, or the error in its place, is lost with the reference: `get` it, or drop it with `let _ = ...`"]
 pub struct ObjectRef<T> {
     state: State,
     kind: PhantomData<fn() -> T>,

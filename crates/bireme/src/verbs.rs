@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use bireme_runtime::Runtime;
 use bireme_runtime::core::id::{NodeId, TaskId};
 use bireme_runtime::core::ledger::Snapshot;
 use bireme_runtime::core::ledger::snapshot::ResourcesRow;
-use bireme_runtime::{ASKED_TOGETHER_MAX, Ref, Runtime};
 
-use crate::{Error, ObjectRef, Result, Value, codec, context};
+use crate::{Error, ObjectRef, Result, Value, codec, context, names};
 
 /// Puts a value into the store, for as long as there are references to it.
 ///
@@ -33,7 +33,10 @@ pub fn get<T: Value>(reference: &ObjectRef<T>) -> Result<T> {
     reference.get()
 }
 
-/// Waits for the values of all references; the first failure in their order is the error.
+/// Waits for the values of all references. The first that fails ends the wait with its error; the others run on. Of several that
+/// have failed already, the first in the order given is the error.
+///
+/// For those that another process owns this holds for 1,024 at a time.
 ///
 /// ```
 /// #[bireme::remote]
@@ -47,14 +50,31 @@ pub fn get<T: Value>(reference: &ObjectRef<T>) -> Result<T> {
 /// # Ok::<(), bireme::Error>(())
 /// ```
 pub fn get_all<T: Value>(references: &[ObjectRef<T>]) -> Result<Vec<T>> {
+    get_together(references, None)
+}
+
+/// Waits for the values of all references as [`get_all`], at most so long for all of them; the error says what the first one that is
+/// missing waits for.
+///
+/// ```
+/// use std::time::Duration;
+/// let _context = bireme::init()?;
+/// let numbers = [bireme::put(1)?, bireme::put(2)?];
+/// assert_eq!(bireme::get_all_timeout(&numbers, Duration::from_secs(60))?, [1, 2]);
+/// # Ok::<(), bireme::Error>(())
+/// ```
+pub fn get_all_timeout<T: Value>(references: &[ObjectRef<T>], timeout: Duration) -> Result<Vec<T>> {
+    get_together(references, Some(timeout))
+}
+
+fn get_together<T: Value>(references: &[ObjectRef<T>], timeout: Option<Duration>) -> Result<Vec<T>> {
+    let runtime = Runtime::current()?;
+    // A reference that was refused has failed already.
+    let handles = references.iter().map(ObjectRef::reference).collect::<Result<Vec<_>>>()?;
+    let mut together = runtime.get_together(&handles, timeout)?;
     let mut values = Vec::with_capacity(references.len());
-    for few in references.chunks(ASKED_TOGETHER_MAX) {
-        // One that was refused has its error told by its `get`, in its turn.
-        let handles: Vec<&Ref> = few.iter().filter_map(|reference| reference.reference().ok()).collect();
-        Runtime::current()?.ask_for(handles.into_iter())?;
-        for reference in few {
-            values.push(reference.get()?);
-        }
+    while let Some(fetched) = together.next_value() {
+        values.push(codec::unpack(&fetched.map_err(names::complete)?)?);
     }
     Ok(values)
 }

@@ -9,7 +9,7 @@ use std::task::{Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use bireme::{Context, Error, Failure};
+use bireme::{Context, Error, Failure, ObjectRef};
 
 fn start() -> Context {
     bireme::init_with(bireme::Config::default().cpus(2.0).cancel_grace(Duration::from_millis(100))).unwrap()
@@ -105,6 +105,58 @@ fn a_failed_task_and_a_refused_one_are_ready() {
     let refs = [fail::remote(), fail::options().cpus(-1.0).remote()];
     let (ready, rest) = bireme::wait(&refs, 2, None).unwrap();
     assert_eq!((ready, rest), (refs.to_vec(), vec![]));
+}
+
+#[bireme::remote]
+fn sink(gate: PathBuf) -> Result<u32, String> {
+    while !Path::new(&gate).exists() {
+        std::thread::yield_now();
+    }
+    Err("a leak".to_owned())
+}
+
+#[bireme::remote]
+fn get_both(both: (ObjectRef<u32>, ObjectRef<u32>)) -> String {
+    bireme::get_all(&[both.0, both.1]).unwrap_err().to_string()
+}
+
+#[test]
+fn get_all_ends_with_the_first_error_although_others_still_run() {
+    let _context = start();
+    let (never, leak) = (Gate::new("never"), Gate::new("leak"));
+    let refs = [pass::remote(never.0.clone(), 1), sink::remote(leak.0.clone())];
+    // One of the threads reads what comes, the other one is woken by it.
+    let waiters = [refs.clone(), refs.clone()].map(|refs| std::thread::spawn(move || bireme::get_all(&refs)));
+    let inside = get_both::options().cpus(0.0).remote((refs[0].clone(), refs[1].clone()));
+    leak.open();
+    for waiter in waiters {
+        let error = waiter.join().unwrap().unwrap_err();
+        assert!(matches!(error.failure(), Some(Failure::Returned { message, .. }) if message == "a leak"), "{error}");
+    }
+    // Likewise in a task that owns none of them, and when all is known before the wait.
+    assert!(inside.get().unwrap().contains("a leak"));
+    assert!(bireme::get_all(&refs).unwrap_err().to_string().contains("a leak"));
+    let refused = [refs[0].clone(), pass::options().cpus(-1.0).remote(never.0.clone(), 1)];
+    assert!(matches!(bireme::get_all(&refused), Err(Error::BadAmount(_))));
+    assert!(!refs[0].is_ready().unwrap());
+    never.open();
+    assert_eq!(refs[0].get().unwrap(), 1);
+}
+
+#[test]
+fn get_all_with_a_timeout_waits_so_long_for_all_together() {
+    let _context = start();
+    let gate = Gate::new("all");
+    let refs = [bireme::put(1).unwrap(), pass::remote(gate.0.clone(), 2), pass::remote(gate.0.clone(), 3)];
+    let began = Instant::now();
+    let error = bireme::get_all_timeout(&refs, Duration::from_millis(50)).unwrap_err();
+    assert!(began.elapsed() >= Duration::from_millis(50));
+    let Error::Timeout { object, waited, waiting_for } = &error else { panic!("{error}") };
+    assert_eq!((*object, *waited), (refs[1].id(), Duration::from_millis(50)));
+    assert!(!waiting_for.is_empty());
+    gate.open();
+    assert_eq!(bireme::get_all_timeout(&refs, Duration::from_secs(60)).unwrap(), [1, 2, 3]);
+    assert!(bireme::get_all_timeout::<u32>(&[], Duration::ZERO).unwrap().is_empty());
 }
 
 #[test]

@@ -44,6 +44,7 @@ pub mod settings;
 mod streams;
 mod thread;
 mod ticket;
+mod together;
 pub mod tokens;
 pub mod worker;
 
@@ -65,3 +66,4 @@ pub use reduces::NewReduce;
 pub use reference::Ref;
 pub use thread::is_runtime_thread;
 pub use ticket::{Outcome, Ticket};
+pub use together::Together;

@@ -173,6 +173,10 @@ pub(crate) struct Inner {
     waiters: HashMap<ObjectId, Vec<Waiter>>,
     /// Counts the objects that became ready while somebody wanted them.
     pub(crate) readied: u64,
+    /// How many of these have a failure in the place of a value.
+    pub(crate) failures: u64,
+    /// Parked threads that a failure of any object wakes.
+    failure_watchers: Vec<Thread>,
     /// Parked threads that could lead.
     followers: Vec<Thread>,
     answers: BTreeMap<u64, FromNode>,
@@ -228,6 +232,8 @@ impl Process {
             pump_ticks: false,
             waiters: HashMap::new(),
             readied: 0,
+            failures: 0,
+            failure_watchers: Vec::new(),
             followers: Vec::new(),
             answers: BTreeMap::new(),
             found: BTreeMap::new(),

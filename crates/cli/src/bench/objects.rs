@@ -22,7 +22,7 @@ pub(super) fn put_warm(probe: &Probe) -> Outcome<()> {
     let source = present(size);
     let mut target = vec![2; size];
     for _ in 0..WARM_PUTS {
-        bireme::put(source.clone())?;
+        drop(bireme::put(source.clone())?);
     }
     probe.measure(|_| {
         let (ours, object) = seconds(|| bireme::put(source.clone()));

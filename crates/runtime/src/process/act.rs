@@ -345,6 +345,10 @@ impl Inner {
     /// Wakes all that wait for an object.
     pub(super) fn wake(&mut self, object: &ObjectId) {
         self.readied += 1;
+        if self.owner.value(object).is_some_and(|value| value.failure().is_some()) {
+            self.failures += 1;
+            self.failure_watchers.drain(..).for_each(|thread| thread.unpark());
+        }
         if self.waiters.is_empty() {
             return;
         }

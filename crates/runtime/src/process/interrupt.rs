@@ -109,7 +109,9 @@ impl Watch {
     #[inline]
     pub(super) fn begin(interest: &Interest<'_>) -> Self {
         let slice = match interest {
-            Interest::Objects(_) | Interest::Room | Interest::Anything => Some(INTERRUPT_SLICE),
+            Interest::Objects(_) | Interest::ObjectOrFailure(_) | Interest::Room | Interest::Anything => {
+                Some(INTERRUPT_SLICE)
+            }
             Interest::Executions => Some(IDLE_SLICE),
             Interest::Answer => None,
         };

@@ -47,6 +47,8 @@ pub(crate) enum Waited<R> {
 pub(crate) enum Interest<'a> {
     /// Any of these objects.
     Objects(&'a [ObjectId]),
+    /// This object, or that any other one has failed.
+    ObjectOrFailure(ObjectId),
     /// An answer of the node; such a wait is not interrupted.
     Answer,
     /// Room for another task: some of those that this process has submitted must end first.
@@ -62,7 +64,7 @@ impl Interest<'_> {
     /// node needs no CPU, and a call of a group is made by tasks that run.
     fn lends_cpu(&self) -> bool {
         match self {
-            Interest::Objects(_) | Interest::Room => true,
+            Interest::Objects(_) | Interest::ObjectOrFailure(_) | Interest::Room => true,
             Interest::Answer | Interest::Anything | Interest::Executions => false,
         }
     }
@@ -208,6 +210,7 @@ impl Wait<'_> {
                 let me = std::thread::current().id();
                 inner.followers.retain(|thread| thread.id() != me);
                 inner.executors.parked.retain(|thread| thread.id() != me);
+                inner.failure_watchers.retain(|thread| thread.id() != me);
                 if interrupted {
                     break Waited::Interrupted;
                 }
@@ -319,14 +322,20 @@ impl Wait<'_> {
 impl Inner {
     fn follow(&mut self, interest: &Interest<'_>) {
         let me = std::thread::current();
-        if let Interest::Objects(objects) = interest {
-            for object in *objects {
-                let waiters = self.waiters.entry(*object).or_default();
-                let known = |waiter: &Waiter| matches!(waiter, Waiter::Thread(thread) if thread.id() == me.id());
-                if !waiters.iter().any(known) {
-                    waiters.push(Waiter::Thread(me.clone()));
-                }
+        let objects = match interest {
+            Interest::Objects(objects) => objects,
+            Interest::ObjectOrFailure(object) => std::slice::from_ref(object),
+            Interest::Answer | Interest::Room | Interest::Anything | Interest::Executions => &[],
+        };
+        for object in objects {
+            let waiters = self.waiters.entry(*object).or_default();
+            let known = |waiter: &Waiter| matches!(waiter, Waiter::Thread(thread) if thread.id() == me.id());
+            if !waiters.iter().any(known) {
+                waiters.push(Waiter::Thread(me.clone()));
             }
+        }
+        if matches!(interest, Interest::ObjectOrFailure(_)) {
+            self.failure_watchers.push(me.clone());
         }
         if matches!(interest, Interest::Executions) {
             self.executors.parked.push(me.clone());
