@@ -269,11 +269,11 @@ fn shutdown_does_not_wait_for_what_runs() {
 }
 
 #[test]
-fn a_second_init_is_refused_and_the_first_runtime_goes_on() {
+fn a_second_init_with_another_configuration_is_refused_and_the_first_runtime_goes_on() {
     let _turn = start(two_cpus());
     for _ in 0..2 {
         let error = bireme::init().unwrap_err();
-        assert!(matches!(error, Error::AlreadyRunning), "{error:?}");
+        assert!(matches!(error, Error::OtherConfig(_)), "{error:?}");
     }
     assert_eq!(add::remote(1, 2).get().unwrap(), 3);
 }

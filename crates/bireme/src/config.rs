@@ -149,6 +149,45 @@ impl Config {
     }
 }
 
+impl Config {
+    /// How another configuration differs, in words; none when it is equal.
+    pub(crate) fn differences(&self, other: &Self) -> Option<String> {
+        let (ours, theirs) = (&self.runtime, &other.runtime);
+        let mut found = Vec::new();
+        let mut compare = |name: &str, shown: fn(&bireme_runtime::Config) -> String| {
+            let (running, asked) = (shown(ours), shown(theirs));
+            if running != asked {
+                found.push(format!("`{name}` is {running} and not {asked}"));
+            }
+        };
+        compare("address", |config| chosen(&config.address));
+        compare("namespace", |config| chosen(&config.namespace));
+        compare("cpus", |config| chosen(&config.cpus));
+        compare("gpus", |config| config.gpus.to_string());
+        compare("memory", |config| chosen(&config.memory_bytes));
+        compare("resource", |config| format!("{:?}", config.resources));
+        compare("object_store_memory", |config| chosen(&config.object_store_bytes));
+        compare("spill_directory", |config| chosen(&config.spill_directory));
+        compare("spill_limit", |config| config.spill_bytes_max.to_string());
+        compare("spin", |config| config.spin.to_string());
+        compare("memory_limit_fraction", |config| config.memory_limit_fraction.to_string());
+        compare("memory_limit", |config| chosen(&config.memory_limit_bytes));
+        compare("workers_max", |config| chosen(&config.workers_max));
+        compare("threads_per_worker_max", |config| config.threads_per_worker_max.to_string());
+        compare("idle_worker", |config| format!("{} ms", config.idle_worker_ms));
+        compare("cancel_grace", |config| format!("{} ms", config.cancel_grace_ms));
+        // It has secrets, which are not told.
+        if ours.cluster != theirs.cluster {
+            found.push("`cluster` is another one".to_owned());
+        }
+        (!found.is_empty()).then(|| found.join(", "))
+    }
+}
+
+fn chosen<T: std::fmt::Debug>(choice: &Option<T>) -> String {
+    choice.as_ref().map_or_else(|| "the default".to_owned(), |value| format!("{value:?}"))
+}
+
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -22,7 +22,7 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
         Error::NodeGone(_) => make(py, "LocalNodeDiedError", &message, &[]),
         Error::Refused(_) => make(py, "ConnectionError", &message, &[]),
         Error::Forked => make(py, "ForkedProcessError", &message, &[]),
-        Error::AlreadyRunning | Error::InWorker => make(py, "RuntimeError", &message, &[]),
+        Error::AlreadyRunning | Error::OtherConfig(_) | Error::InWorker => make(py, "RuntimeError", &message, &[]),
         Error::BadAmount(_) | Error::BadArgument(_) => make(py, "ValueError", &message, &[]),
         Error::StoreFull(_) => make(py, "ObjectStoreFullError", &message, &[]),
         Error::PendingCallsLimit { .. } => make(py, "PendingCallsLimitExceeded", &message, &[]),

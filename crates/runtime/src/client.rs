@@ -529,7 +529,8 @@ impl Runtime {
         }
     }
 
-    pub(crate) fn check_running(&self) -> Result<(), Error> {
+    /// An error when the runtime was shut down or its node is gone.
+    pub fn check_running(&self) -> Result<(), Error> {
         check_forked()?;
         if self.process.is_over() { Err(self.process.over_error()) } else { Ok(()) }
     }

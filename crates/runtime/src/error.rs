@@ -33,6 +33,11 @@ pub enum Error {
     /// `init` was called twice.
     #[error("the runtime is running already; call `shutdown` before another `init`")]
     AlreadyRunning,
+    /// `init` was called while a runtime with another configuration runs.
+    #[error(
+        "the runtime is running already with another configuration: {0}; ask for the same, or call `shutdown` before"
+    )]
+    OtherConfig(String),
     /// `init` was called by a task or actor.
     #[error("a task or actor has the runtime of its program; leave `init` to that program")]
     InWorker,

@@ -16,7 +16,7 @@ use crate::local::StateDirectory;
 use crate::settings::{Secret, Settings};
 
 /// What a node is to be in a cluster.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterChoice {
     /// The head to join; none to be one.
     pub head: Option<SocketAddr>,
@@ -49,7 +49,7 @@ impl Default for ClusterChoice {
 }
 
 /// What protects a node's door and its connections.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SecurityChoice {
     /// Plain TCP, for one user on one machine: an address that others could reach is refused.
     #[default]
@@ -59,7 +59,7 @@ pub enum SecurityChoice {
 }
 
 /// How a node gets its certificate, and what it is used for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsChoice {
     /// Where keys are kept: a folder for each cluster, which only the user can look into.
     pub keys: PathBuf,
