@@ -13,7 +13,7 @@ fn encoded(kind: u16, body: &[u8]) -> Vec<u8> {
 #[test]
 fn the_header_is_as_it_is_written_down() {
     let header = Header::of(FrameKind(0x0304), &[b"ab", b"c"]);
-    assert_eq!(header.encode(), [3, 0, 0, 0, 3, 0, 4, 3, 0xc2, 0x41, 0x24, 0x35]);
+    assert_eq!(header.encode(), [3, 0, 0, 0, 4, 0, 4, 3, 0xc2, 0x41, 0x24, 0x35]);
     assert_eq!(Header::decode(&header.encode()), header);
 }
 
