@@ -207,7 +207,7 @@ fn a_wait_gives_what_is_ready_and_leaves_the_rest() {
     assert_eq!((ready, rest), (vec![quick.clone()], vec![closed.clone()]));
     gate.open();
     assert_eq!(bireme::wait(&[closed, quick], 2, None).unwrap().0.len(), 2);
-    assert!(matches!(bireme::wait::<u8>(&[], 1, None), Err(Error::BadArgument(_))));
+    assert!(matches!(bireme::wait::<ObjectRef<u8>>(&[], 1, None), Err(Error::BadArgument(_))));
 }
 
 #[test]

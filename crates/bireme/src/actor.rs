@@ -1,5 +1,7 @@
 //! Actors: the trait that ties a type to its handle, and what all handles have in common.
 
+mod calls;
+
 use std::any::type_name;
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use crate::argument::Arguments;
 use crate::call::{Results, Site};
 use crate::options::Options;
 use crate::{Error, ObjectRef, Result};
+
+pub use calls::CallOptions;
 
 /// A type with `#[bireme::actor]` on its `impl`.
 pub trait Actor: Send + Sized + 'static {
@@ -36,6 +40,8 @@ pub struct Handle {
     object: ObjectRef<()>,
     pending_max: usize,
     call_retries: u32,
+    /// Choices for the calls of this handle, when there are some.
+    calls: Option<Arc<CallOptions>>,
 }
 
 impl Handle {
@@ -52,10 +58,15 @@ impl Handle {
         });
         match created {
             Ok((references, pending_max, call_retries)) => {
-                Self { object: Results::of(Ok(references)).take(), pending_max, call_retries }
+                Self { object: Results::of(Ok(references)).take(), pending_max, call_retries, calls: None }
             }
-            Err(error) => Self { object: ObjectRef::refused(error), pending_max: 0, call_retries: 0 },
+            Err(error) => Self { object: ObjectRef::refused(error), pending_max: 0, call_retries: 0, calls: None },
         }
+    }
+
+    /// The same actor, whose calls through this handle have these choices.
+    pub fn with_options(&self, options: CallOptions) -> Self {
+        Self { calls: Some(Arc::new(options)), ..self.clone() }
     }
 
     /// Calls a method.
@@ -67,11 +78,16 @@ impl Handle {
         let handle = self.object.reference()?.clone();
         let chosen = site.chosen()?;
         let mut options = chosen.task.clone();
+        let mut stream = chosen.stream;
         if self.call_retries != options.retries_max {
             options = Arc::new(TaskOptions { retries_max: self.call_retries, ..(*options).clone() });
         }
+        if let Some(calls) = &self.calls {
+            options = Arc::new(calls.applied_to((*options).clone()));
+            stream = calls.limits(stream)?;
+        }
         let target = Target::Call { actor: ActorId(handle.id().task()), handle, pending_max: self.pending_max };
-        site.send(options, chosen.stream, (target, false), arguments)
+        site.send(options, stream, (target, false), arguments)
     }
 
     /// The handle itself, or at once the error because the actor was refused.
@@ -99,14 +115,14 @@ impl Handle {
 
 impl Serialize for Handle {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        (&self.object, self.pending_max, self.call_retries).serialize(serializer)
+        (&self.object, self.pending_max, self.call_retries, &self.calls).serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Handle {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        let (object, pending_max, call_retries) = Deserialize::deserialize(deserializer)?;
-        Ok(Self { object, pending_max, call_retries })
+        let (object, pending_max, call_retries, calls) = Deserialize::deserialize(deserializer)?;
+        Ok(Self { object, pending_max, call_retries, calls })
     }
 }
 
@@ -143,7 +159,7 @@ pub fn get_actor<A: Actor>(name: &str) -> Result<A::Handle> {
         let found = found.rsplit_once("::").map_or(found, |(actor, _)| actor).to_owned();
         return Err(Error::TypeMismatch { expected: type_name::<A>().to_owned(), found });
     }
-    Ok(A::handle(Handle { object: ObjectRef::live(reference), pending_max: usize::MAX, call_retries: 0 }))
+    Ok(A::handle(Handle { object: ObjectRef::live(reference), pending_max: usize::MAX, call_retries: 0, calls: None }))
 }
 
 /// Ends an actor for good: calls that wait and later ones fail. Killing it again changes nothing. A call that runs has a

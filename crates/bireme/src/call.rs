@@ -127,11 +127,15 @@ pub fn broken(call: &Invocation<'_>, error: Error) -> Failure {
     }
 }
 
-/// The return value of a function, taken apart by its type, whatever the name of the type: `IS_RESULT` is [`Returned`]'s.
+/// An error that a function can return.
 #[diagnostic::on_unimplemented(
-    message = "the error of `{Self}` cannot be told to the caller",
-    note = "an error that a remote function returns needs `std::fmt::Display`"
+    message = "the error `{Self}` cannot be told to the caller: it does not implement `std::fmt::Display`"
 )]
+pub trait Tellable: Display {}
+
+impl<E: Display> Tellable for E {}
+
+/// The return value of a function, taken apart by its type, whatever the name of the type: `IS_RESULT` is [`Returned`]'s.
 pub trait Outcome<const IS_RESULT: bool> {
     /// The type that the caller gets on success.
     type Value;
@@ -148,7 +152,7 @@ impl<T> Outcome<false> for T {
     }
 }
 
-impl<T, E: Display> Outcome<true> for std::result::Result<T, E> {
+impl<T, E: Tellable> Outcome<true> for std::result::Result<T, E> {
     type Value = T;
 
     fn split(self, call: &Invocation<'_>) -> std::result::Result<T, Failure> {

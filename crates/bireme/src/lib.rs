@@ -42,6 +42,7 @@
 #![forbid(unsafe_code)]
 
 mod actor;
+mod any;
 mod argument;
 mod array;
 mod bytes;
@@ -63,7 +64,8 @@ mod stream;
 mod user_op;
 mod verbs;
 
-pub use actor::{Actor, get_actor, kill};
+pub use actor::{Actor, CallOptions, get_actor, kill};
+pub use any::{AnyRef, Reference, wait};
 pub use argument::{Arg, IntoArg};
 pub use array::{Array, Element};
 /// Makes a type startable as an actor: a worker that holds the state and runs one call at a time.
@@ -71,9 +73,9 @@ pub use array::{Array, Element};
 /// On the `impl` with the constructor `new` (or one marked `#[bireme::constructor]`). The type stays as it is. There are
 /// - `Type::remote(args...)`: starts an actor and gives its handle at once; `Type::try_remote`, `Type::options()`
 ///   (`name`, `detached`, `restarts`, `max_pending_calls`, `call_retries`, `cpus`, `gpus`, `memory`, `resource`,
-///   `environment`, `strategy`, `capture_child_tasks`);
+///   `environment`, `strategy`, `capture_child_tasks`); the attribute takes `cpus`, `gpus`, `memory`, `resources` and `strategy`;
 /// - `TypeHandle` (another name with `#[bireme::actor(handle = Name)]`): a method for each public method, which gives
-///   a reference to the result; `ready()`, `id()` and `kill()`. Handles can be cloned and sent to tasks and actors; the
+///   a reference to the result; `with_options(...)` for choices of calls ([`CallOptions`]), `ready()`, `id()` and `kill()`. Handles can be cloned and sent to tasks and actors; the
 ///   actor ends when the last one is dropped.
 ///
 /// A method marked `#[bireme::stream]`, or `#[bireme::stream(max_buffered_items = 4)]`, returns an iterator and gives an
@@ -152,7 +154,7 @@ pub use bireme_macros::op;
 ///   `retry_on`, `max_calls`, `threads_per_worker`, `strategy`, `capture_child_tasks`), then `remote` or `try_remote`.
 ///
 /// The attribute takes the same choices for all calls: `#[bireme::remote(cpus = 2, retries = 0, name = "x",
-/// resources(camera = 0.5), retry_on = ["TimedOut"])]`; and `returns = N` for a function that returns a tuple of `N`
+/// resources(camera = 0.5), retry_on = ["TimedOut"], max_calls = 100, threads_per_worker = 1, strategy = Strategy::Spread)]`; and `returns = N` for a function that returns a tuple of `N`
 /// values, which become `N` objects. A function that returns `Result<T, E>` makes an object of type `T`; its errors
 /// arrive at whoever reads it.
 ///
@@ -160,6 +162,9 @@ pub use bireme_macros::op;
 /// `impl Iterator<Item = T>`, and `remote` gives an [`ObjectRefStream`]: each item is an object as soon as it is made. An
 /// item `Result<T, E>` makes an object of type `T`; the first error ends the stream. The limits, which are options too,
 /// hold the task back while so much is made and not taken.
+///
+/// Where the crate has another name (`galley = { package = "bireme" }`), the attributes are told:
+/// `#[galley::remote(crate = "galley")]`, and likewise [`macro@actor`] and [`macro@op`].
 ///
 /// Arguments and results are owned serde types; generic, `async` and `unsafe` functions are refused.
 ///
@@ -195,6 +200,8 @@ pub use codec::Value;
 pub use config::Config;
 pub use context::{Context, init, init_with, is_initialized, shutdown};
 pub use future::ObjectFuture;
+/// The library of [`Array`]'s views, in the version that this crate has.
+pub use ndarray;
 pub use object::ObjectRef;
 pub use placement::{
     Bundle, PlacementGroup, PlacementGroupBuilder, current_placement_group, get_placement_group, node_id, nodes,
@@ -205,7 +212,7 @@ pub use stream::ObjectRefStream;
 pub use user_op::UserOp;
 pub use verbs::{
     broadcast, cancel, current_task, explain, get, get_all, get_all_timeout, gpu_indices, is_cancelled, named_actors,
-    put, resources, state, wait,
+    put, resources, state,
 };
 
 /// A result with this crate's [`Error`].

@@ -30,6 +30,12 @@ pub struct Defaults {
     pub retry_on: &'static [&'static str],
     /// Limits, when the results come one by one.
     pub stream: Option<Stream>,
+    /// Runs after which a process ends; 0 for no limit.
+    pub calls_max: u32,
+    /// Tasks in one process; 0 for as many as the node allows.
+    pub threads_per_worker: u32,
+    /// Where it may run, if that was said.
+    pub strategy: Option<Strategy>,
 }
 
 impl Defaults {
@@ -43,6 +49,9 @@ impl Defaults {
         retries: RETRIES_DEFAULT,
         retry_on: &[],
         stream: None,
+        calls_max: 0,
+        threads_per_worker: 0,
+        strategy: None,
     };
     /// An actor: no CPU, so that idle actors hold nothing back.
     pub const ACTOR: Self = Self { cpus: 0.0, ..Self::TASK };
@@ -70,12 +79,16 @@ impl Options {
             resources: Resources { memory_bytes: defaults.memory, ..Resources::default() },
             retries_max: defaults.retries,
             retry_on: defaults.retry_on.iter().map(|error| (*error).to_owned()).collect(),
+            calls_max: defaults.calls_max,
+            threads_per_worker: defaults.threads_per_worker,
+            strategy: defaults.strategy.unwrap_or_default(),
             ..TaskOptions::default()
         };
         // A method has `&mut self`: one call at a time.
         let actor = ActorOptions::default();
         let (pending_max, stream) = (usize::MAX, defaults.stream);
-        let options = Self { task, actor, pending_max, call_retries: 0, stream, inherits: true, error: None };
+        let inherits = defaults.strategy.is_none();
+        let options = Self { task, actor, pending_max, call_retries: 0, stream, inherits, error: None };
         let options = options.cpus(defaults.cpus).gpus(defaults.gpus);
         defaults.resources.iter().fold(options, |options, (name, amount)| options.resource(name, *amount))
     }

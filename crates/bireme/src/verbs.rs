@@ -7,7 +7,7 @@ use bireme_runtime::core::id::{NodeId, TaskId};
 use bireme_runtime::core::ledger::Snapshot;
 use bireme_runtime::core::ledger::snapshot::ResourcesRow;
 
-use crate::{Error, ObjectRef, Result, Value, codec, context, names};
+use crate::{ObjectRef, Result, Value, codec, context, names};
 
 /// Puts a value into the store, for as long as there are references to it.
 ///
@@ -94,48 +94,6 @@ fn get_together<T: Value>(references: &[ObjectRef<T>], timeout: Option<Duration>
 /// ```
 pub fn broadcast<T>(reference: &ObjectRef<T>, nodes: Option<&[NodeId]>) -> Result<()> {
     Runtime::current()?.broadcast(reference.reference()?, nodes)
-}
-
-/// Waits until `count` of the references are ready (with a value or an error) or the time is over.
-///
-/// Gives the first `count` that are ready and all others, both in the order given; fewer are ready only when the time
-/// was over. No references, a count of zero, and a count of more than there are references are errors.
-///
-/// ```
-/// let _context = bireme::init()?;
-/// let refs = [bireme::put(1)?, bireme::put(2)?];
-/// let (ready, rest) = bireme::wait(&refs, 1, None)?;
-/// assert_eq!((ready.len(), rest.len()), (1, 1));
-/// # Ok::<(), bireme::Error>(())
-/// ```
-#[allow(clippy::type_complexity)]
-pub fn wait<T>(
-    references: &[ObjectRef<T>],
-    count: usize,
-    timeout: Option<Duration>,
-) -> Result<(Vec<ObjectRef<T>>, Vec<ObjectRef<T>>)> {
-    if references.is_empty() {
-        return Err(Error::BadArgument("there is nothing to wait for: no references were given".to_owned()));
-    }
-    if count == 0 || count > references.len() {
-        let given = references.len();
-        return Err(Error::BadArgument(format!("cannot wait for {count} of {given} references; ask for 1 to {given}")));
-    }
-    let live: Vec<_> = references.iter().filter_map(|reference| reference.reference().ok()).collect();
-    // A refused reference is ready: it has its error.
-    let missing = count.saturating_sub(references.len() - live.len());
-    let flags = match (missing, live.is_empty()) {
-        (_, true) => Vec::new(),
-        (0, false) => Runtime::current()?.wait(&live, 1, Some(Duration::ZERO))?,
-        (missing, false) => Runtime::current()?.wait(&live, missing, timeout)?,
-    };
-    let mut flags = flags.into_iter();
-    let (mut ready, mut rest) = (Vec::with_capacity(count), Vec::new());
-    for reference in references {
-        let is_ready = reference.reference().is_err() || flags.next().unwrap_or(false);
-        if is_ready && ready.len() < count { &mut ready } else { &mut rest }.push(reference.clone());
-    }
-    Ok((ready, rest))
 }
 
 /// Asks the task that makes this object to stop.

@@ -1,7 +1,7 @@
 //! Actors as users write them. One runtime per process.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use bireme::{Context, Error, Failure, ObjectRef};
+use bireme::{CallOptions, Context, Error, Failure, ObjectRef};
 
 fn start() -> Context {
     bireme::init_with(bireme::Config::default().cpus(2.0)).unwrap()
@@ -231,4 +231,68 @@ fn a_taken_name_is_a_failure_of_its_own_and_its_calls_say_so() {
     let others = Counter::options().name("other/counter").remote(3);
     others.ready().get().unwrap();
     assert_eq!(bireme::named_actors().unwrap(), ["job/counter", "other/counter"]);
+}
+
+pub struct Diver;
+
+#[bireme::actor]
+impl Diver {
+    pub fn new() -> Self {
+        Diver
+    }
+
+    /// The first dive kills its process.
+    pub fn dive(&self, marker: std::path::PathBuf) -> u32 {
+        if std::fs::File::options().write(true).create_new(true).open(marker).is_ok() {
+            std::process::abort();
+        }
+        7
+    }
+
+    pub fn drown(&self) {
+        panic!("no air")
+    }
+
+    #[bireme::stream]
+    pub fn depths(&self, n: u64) -> impl Iterator<Item = u64> {
+        0..n
+    }
+}
+
+fn name_in(error: &Error) -> &str {
+    match error.failure() {
+        Some(Failure::Panicked { name, .. }) => name,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[bireme::remote]
+fn drown_there(diver: DiverHandle) -> String {
+    name_in(&diver.drown().get().unwrap_err()).to_owned()
+}
+
+#[test]
+fn calls_have_the_choices_of_the_handle_through_which_they_are_made() {
+    let _context = start();
+    let diver = Diver::options().restarts(2).remote();
+    let marker = |n: u32| std::env::temp_dir().join(format!("bireme-dive-{n}-{}", std::process::id()));
+    assert!(diver.dive(marker(1)).get().is_err(), "a call is not tried again unless that was chosen");
+    let patient = diver.with_options(CallOptions::new().retries(1).name("deep dive"));
+    assert_eq!(patient.dive(marker(2)).get().unwrap(), 7);
+    (1..=2).for_each(|n| std::fs::remove_file(marker(n)).unwrap());
+    assert_eq!(name_in(&patient.drown().get().unwrap_err()), "deep dive");
+    assert_eq!(drown_there::remote(patient.clone()).get().unwrap(), "deep dive");
+    assert_eq!(name_in(&diver.drown().get().unwrap_err()), "Diver::drown");
+}
+
+#[test]
+fn limits_of_a_stream_are_choices_of_its_calls_alone() {
+    let _context = start();
+    let diver = Diver::remote();
+    let limited = diver.with_options(CallOptions::new().max_buffered_items(1));
+    let depths: Vec<u64> = limited.depths(5).map(|depth| depth.get().unwrap()).collect();
+    assert_eq!(depths, [0, 1, 2, 3, 4]);
+    assert!(matches!(limited.drown().get(), Err(Error::BadArgument(text)) if text.contains("#[bireme::stream]")));
+    let stuck = diver.with_options(CallOptions::new().max_buffered_bytes(0));
+    assert!(matches!(stuck.depths(1).submitted(), Err(Error::BadArgument(_))));
 }

@@ -228,3 +228,22 @@ fn a_detached_actor_outlives_its_handles() {
     found.kill().unwrap();
     eventually("the name to be free", || bireme::get_actor::<Member>("kept").is_err());
 }
+
+#[bireme::remote(strategy = Strategy::Default)]
+fn place_anywhere() -> Option<PlacementGroup> {
+    bireme::current_placement_group().unwrap()
+}
+
+#[bireme::remote]
+fn places_of_children() -> bireme::Result<[Option<PlacementGroup>; 2]> {
+    Ok([place::remote().get()?, place_anywhere::remote().get()?])
+}
+
+#[test]
+fn an_attribute_chooses_the_strategy_of_all_calls() {
+    let _context = start(4.0);
+    let group = pair();
+    let parent = places_of_children::options().strategy(group.any_bundle()).capture_child_tasks(true);
+    let [follows, chosen] = parent.remote().get().unwrap();
+    assert_eq!((follows, chosen), (Some(group), None));
+}

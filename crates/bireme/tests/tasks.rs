@@ -282,3 +282,15 @@ fn a_function_may_have_any_name_that_generated_code_might_use() -> bireme::Resul
     assert_eq!(call::remote(1).get()?, 2);
     Ok(())
 }
+
+#[bireme::remote(max_calls = 1, threads_per_worker = 1, retries = 0)]
+fn pid_once() -> u32 {
+    std::process::id()
+}
+
+#[test]
+fn an_attribute_bounds_the_runs_of_a_process() {
+    let _context = start();
+    let pids: std::collections::BTreeSet<_> = (0..3).map(|_| pid_once::remote().get().unwrap()).collect();
+    assert_eq!(pids.len(), 3, "each run has a process of its own");
+}

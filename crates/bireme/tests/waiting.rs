@@ -9,7 +9,7 @@ use std::task::{Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use bireme::{Context, Error, Failure, ObjectRef};
+use bireme::{AnyRef, Context, Error, Failure, ObjectRef};
 
 fn start() -> Context {
     bireme::init_with(bireme::Config::default().cpus(2.0).cancel_grace(Duration::from_millis(100))).unwrap()
@@ -93,6 +93,30 @@ fn wait_gives_the_ready_ones_and_the_rest_in_the_order_given() {
     gate.open();
     let (ready, rest) = bireme::wait(&refs, 3, None).unwrap();
     assert_eq!((ready, rest), (refs.to_vec(), vec![]));
+}
+
+#[test]
+fn references_of_different_types_are_waited_for_together() {
+    let _context = start();
+    let gate = Gate::new("types");
+    let (slow, word) = (pass::remote(gate.0.clone(), 7), bireme::put("oar".to_owned()).unwrap());
+    let refs = [AnyRef::from(&slow), word.untyped()];
+    let (ready, rest) = bireme::wait(&refs, 1, None).unwrap();
+    assert_eq!((&ready, &rest), (&vec![refs[1].clone()], &vec![slow.untyped()]));
+    assert!(ready[0].is_ready().unwrap() && !rest[0].is_ready().unwrap());
+    assert_eq!((ready[0].id(), ready[0].typed::<String>().get().unwrap()), (word.id(), "oar".to_owned()));
+    assert!(matches!(ready[0].typed::<u32>().get(), Err(Error::TypeMismatch { .. })));
+    gate.open();
+    // Borrows will do, and a value can hold one that a task gives its type again.
+    assert_eq!(bireme::wait(&[&rest[0]], 1, None).unwrap().0, [&rest[0]]);
+    assert_eq!(typed_again::remote(rest).get().unwrap(), 7);
+    let refused = pass::options().cpus(-1.0).remote(gate.0.clone(), 1).untyped();
+    assert_eq!(bireme::wait(&[refs[0].clone(), refused.clone()], 2, None).unwrap().0[1], refused);
+}
+
+#[bireme::remote]
+fn typed_again(refs: Vec<AnyRef>) -> bireme::Result<u32> {
+    refs[0].typed().get()
 }
 
 #[test]

@@ -11,7 +11,9 @@ use crate::signature::{ReadShape, Shape, conditions, documentation, identity, si
 use crate::stream::Limits;
 
 /// Methods that every handle has.
-const HANDLE_METHODS: [&str; 3] = ["kill", "ready", "id"];
+const HANDLE_METHODS: [&str; 4] = ["kill", "ready", "id", "with_options"];
+/// Functions that the attribute gives to the type.
+const TYPE_FUNCTIONS: [&str; 3] = ["remote", "try_remote", "options"];
 
 /// What is known of the actor.
 struct Subject<'a> {
@@ -34,10 +36,7 @@ pub fn expand(settings: TokenStream, block: &ItemImpl) -> Result<TokenStream> {
     let (calls, registrations): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
     let handle = &subject.handle;
     let block = without_markers(block);
-    Ok(quote! {
-        // A constructor without arguments is one that the engine calls; `Default` would have no use.
-        #[allow(clippy::new_without_default)]
-        #block
+    let generated = settings.own_crate.put_into(quote! {
         #creation
         #common
         #[allow(dead_code, private_interfaces, clippy::too_many_arguments, clippy::type_complexity)]
@@ -45,6 +44,12 @@ pub fn expand(settings: TokenStream, block: &ItemImpl) -> Result<TokenStream> {
             #(#calls)*
         }
         #(#registrations)*
+    });
+    Ok(quote! {
+        // A constructor without arguments is one that the engine calls; `Default` would have no use.
+        #[allow(clippy::new_without_default)]
+        #block
+        #generated
     })
 }
 
@@ -95,6 +100,12 @@ fn limits(method: &ImplItemFn) -> Result<Option<Limits>> {
 /// The constructor, and the methods that a handle has.
 fn sort(block: &ItemImpl) -> Result<(&ImplItemFn, Vec<&ImplItemFn>)> {
     let functions = || block.items.iter().filter_map(|item| if let ImplItem::Fn(f) = item { Some(f) } else { None });
+    if let Some(taken) = functions().find(|f| TYPE_FUNCTIONS.iter().any(|name| f.sig.ident == name)) {
+        let ident = &taken.sig.ident;
+        let text =
+            format!("every actor has a function `{ident}` already, made by the attribute: give this one another name");
+        return Err(Error::new_spanned(ident, text));
+    }
     let marked: Vec<_> = functions().filter(|function| is_constructor(function)).collect();
     if let [_, second, ..] = marked[..] {
         return Err(Error::new_spanned(&second.sig.ident, "an actor has one constructor: mark only one"));
@@ -133,7 +144,7 @@ fn creation(subject: &Subject<'_>, settings: &Settings, constructor: &ImplItemFn
     let shape = Shape::read(&constructor.sig, "an actor's constructor", None, Some(this))?;
     let (vis, new) = (&constructor.vis, &constructor.sig.ident);
     let signature = signature_text(&format!("{name}::{}", new.unraw()), &shape.text);
-    let defaults = settings.defaults(name, &quote!(::bireme::private::Defaults::ACTOR));
+    let defaults = settings.defaults(name, &quote!(__bireme_crate::private::Defaults::ACTOR));
     let (parameters, arguments) = (shape.parameters(), shape.arguments());
     let (decode, decoded, unwrap) = (shape.decode(), shape.decoded(), shape.unwrap());
     let body = quote! {
@@ -141,13 +152,13 @@ fn creation(subject: &Subject<'_>, settings: &Settings, constructor: &ImplItemFn
         let output = <#this>::#new(#(#decoded),*);
         #unwrap
         *__bireme_call.actor = ::core::option::Option::Some(::std::boxed::Box::new(output));
-        ::bireme::private::give(__bireme_call, ())
+        __bireme_crate::private::give(__bireme_call, ())
     };
     // The actor itself is no value: only the types of its arguments are names for error messages.
     let registered = Shape { results: Vec::new(), ..shape };
     let own = quote!(<#handle>::__BIREME_SIGNATURE);
     let (identity, register) = (identity(&own, handle), registered.register(&own, handle, name, &body));
-    let create = |options: TokenStream| quote!(::bireme::private::Handle::create(<#handle>::__bireme_site(), #options, #arguments));
+    let create = |options: TokenStream| quote!(__bireme_crate::private::Handle::create(<#handle>::__bireme_site(), #options, #arguments));
     let plain = create(quote!(::core::option::Option::None));
     let chosen = create(quote!(::core::option::Option::Some(self.0)));
     Ok(quote! {
@@ -159,7 +170,7 @@ fn creation(subject: &Subject<'_>, settings: &Settings, constructor: &ImplItemFn
             }
 
             /// Starts an actor, or says at once why not.
-            #vis fn try_remote(#parameters) -> ::bireme::Result<#handle> {
+            #vis fn try_remote(#parameters) -> __bireme_crate::Result<#handle> {
                 #plain.submitted().map(#handle)
             }
 
@@ -169,7 +180,7 @@ fn creation(subject: &Subject<'_>, settings: &Settings, constructor: &ImplItemFn
             }
         }
 
-        ::bireme::__options!(actor #[doc(hidden)] #[allow(non_camel_case_types, dead_code)] #vis #builder);
+        __bireme_crate::__options!(actor #[doc(hidden)] #[allow(non_camel_case_types, dead_code)] #vis #builder);
 
         #[allow(dead_code, private_interfaces, clippy::too_many_arguments)]
         impl #builder {
@@ -179,7 +190,7 @@ fn creation(subject: &Subject<'_>, settings: &Settings, constructor: &ImplItemFn
             }
 
             /// Starts an actor with these choices, or says at once why not.
-            #vis fn try_remote(self, #parameters) -> ::bireme::Result<#handle> {
+            #vis fn try_remote(self, #parameters) -> __bireme_crate::Result<#handle> {
                 #chosen.submitted().map(#handle)
             }
         }
@@ -187,11 +198,11 @@ fn creation(subject: &Subject<'_>, settings: &Settings, constructor: &ImplItemFn
         impl #handle {
             const __BIREME_SIGNATURE: &'static str = #signature;
 
-            const __BIREME_IDENTITY: ::bireme::private::Identity = #identity;
+            const __BIREME_IDENTITY: __bireme_crate::private::Identity = #identity;
 
-            fn __bireme_site() -> &'static ::bireme::private::Site {
-                static SITE: ::bireme::private::Site =
-                    ::bireme::private::Site::new(<#handle>::__BIREME_IDENTITY, 1, #defaults);
+            fn __bireme_site() -> &'static __bireme_crate::private::Site {
+                static SITE: __bireme_crate::private::Site =
+                    __bireme_crate::private::Site::new(<#handle>::__BIREME_IDENTITY, 1, #defaults);
                 &SITE
             }
         }
@@ -209,42 +220,47 @@ fn common(subject: &Subject<'_>, vis: &Visibility) -> TokenStream {
         #[doc = #shown]
         #[derive(::core::clone::Clone)]
         #[allow(private_interfaces)]
-        #vis struct #handle(::bireme::private::Handle);
+        #vis struct #handle(__bireme_crate::private::Handle);
 
         #[allow(dead_code)]
         impl #handle {
             /// The actor's id.
-            #vis fn id(&self) -> ::bireme::ActorId {
+            #vis fn id(&self) -> __bireme_crate::ActorId {
                 self.0.id()
             }
 
             /// Ready when the constructor has run; has its error when that failed.
-            #vis fn ready(&self) -> ::bireme::ObjectRef<()> {
+            #vis fn ready(&self) -> __bireme_crate::ObjectRef<()> {
                 self.0.ready()
+            }
+
+            /// A handle of the same actor, whose calls have these choices.
+            #vis fn with_options(&self, options: __bireme_crate::CallOptions) -> Self {
+                Self(self.0.with_options(options))
             }
 
             /// Ends the actor for good: calls that wait and later ones fail. Doing it again changes nothing.
             ///
             /// A call that runs has a second to end, so that the actor can be dropped; then its process is killed.
-            #vis fn kill(&self) -> ::bireme::Result<()> {
+            #vis fn kill(&self) -> __bireme_crate::Result<()> {
                 self.0.kill()
             }
         }
 
-        impl ::bireme::Actor for #this {
+        impl __bireme_crate::Actor for #this {
             type Handle = #handle;
 
-            fn constructor() -> ::bireme::private::FunctionKey {
+            fn constructor() -> __bireme_crate::private::FunctionKey {
                 <#handle>::__BIREME_IDENTITY.key()
             }
 
-            fn handle(inner: ::bireme::private::Handle) -> #handle {
+            fn handle(inner: __bireme_crate::private::Handle) -> #handle {
                 #handle(inner)
             }
         }
 
-        impl ::core::convert::AsRef<::bireme::private::Handle> for #handle {
-            fn as_ref(&self) -> &::bireme::private::Handle {
+        impl ::core::convert::AsRef<__bireme_crate::private::Handle> for #handle {
+            fn as_ref(&self) -> &__bireme_crate::private::Handle {
                 &self.0
             }
         }
@@ -255,20 +271,20 @@ fn common(subject: &Subject<'_>, vis: &Visibility) -> TokenStream {
             }
         }
 
-        impl ::bireme::private::serde::Serialize for #handle {
-            fn serialize<S: ::bireme::private::serde::Serializer>(
+        impl __bireme_crate::private::serde::Serialize for #handle {
+            fn serialize<S: __bireme_crate::private::serde::Serializer>(
                 &self,
                 serializer: S,
             ) -> ::core::result::Result<S::Ok, S::Error> {
-                ::bireme::private::serde::Serialize::serialize(&self.0, serializer)
+                __bireme_crate::private::serde::Serialize::serialize(&self.0, serializer)
             }
         }
 
-        impl<'de> ::bireme::private::serde::Deserialize<'de> for #handle {
-            fn deserialize<D: ::bireme::private::serde::Deserializer<'de>>(
+        impl<'de> __bireme_crate::private::serde::Deserialize<'de> for #handle {
+            fn deserialize<D: __bireme_crate::private::serde::Deserializer<'de>>(
                 deserializer: D,
             ) -> ::core::result::Result<Self, D::Error> {
-                ::bireme::private::serde::Deserialize::deserialize(deserializer).map(Self)
+                __bireme_crate::private::serde::Deserialize::deserialize(deserializer).map(Self)
             }
         }
     }
@@ -308,10 +324,10 @@ fn call(subject: &Subject<'_>, method: &ImplItemFn) -> Result<(TokenStream, Toke
         #(#docs)*
         #(#[doc = #undocumented])*
         #vis fn #ident(&self, #parameters) -> #references {
-            static SITE: ::bireme::private::Site = ::bireme::private::Site::new(
+            static SITE: __bireme_crate::private::Site = __bireme_crate::private::Site::new(
                 #identity,
                 #returns,
-                ::bireme::private::Defaults { name: #path, #(stream: #stream,)* ..::bireme::private::Defaults::CALL },
+                __bireme_crate::private::Defaults { name: #path, #(stream: #stream,)* ..__bireme_crate::private::Defaults::CALL },
             );
             let mut results = self.0.call(&SITE, #arguments);
             #hand_out
@@ -321,7 +337,7 @@ fn call(subject: &Subject<'_>, method: &ImplItemFn) -> Result<(TokenStream, Toke
     let body = if shape.stream {
         quote! {
             #decode
-            ::bireme::private::yield_from::<#this>(__bireme_call, |__bireme_actor, __bireme_call| {
+            __bireme_crate::private::yield_from::<#this>(__bireme_call, |__bireme_actor, __bireme_call| {
                 let output = <#this>::#ident(__bireme_actor, #(#decoded),*);
                 #deliver
             })
@@ -329,7 +345,7 @@ fn call(subject: &Subject<'_>, method: &ImplItemFn) -> Result<(TokenStream, Toke
     } else {
         quote! {
             #decode
-            let output = <#this>::#ident(::bireme::private::state::<#this>(__bireme_call)?, #(#decoded),*);
+            let output = <#this>::#ident(__bireme_crate::private::state::<#this>(__bireme_call)?, #(#decoded),*);
             #deliver
         }
     };

@@ -1,10 +1,11 @@
 //! The attributes of the Rust front end. Use them through the `bireme` crate.
 //!
-//! The generated code refers to `::bireme::private` only, and is in three parts: the user's item as it was, what the
+//! The generated code refers to the crate alone, under the name that it has in the user's program (`naming`), and is in three parts: the user's item as it was, what the
 //! caller uses (`remote`, options, handles), and an entry in the worker's table of functions.
 #![forbid(unsafe_code)]
 
 mod actor;
+mod naming;
 mod op;
 mod remote;
 mod settings;
@@ -32,7 +33,7 @@ pub fn actor(settings: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn op(settings: TokenStream, item: TokenStream) -> TokenStream {
     let function = parse_macro_input!(item as syn::ItemFn);
-    op::expand(&settings.into(), &function).unwrap_or_else(|error| both(&error, &function)).into()
+    op::expand(settings.into(), &function).unwrap_or_else(|error| both(&error, &function)).into()
 }
 
 /// The error, and the user's item so that nothing else is reported as missing.

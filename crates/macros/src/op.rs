@@ -6,6 +6,7 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Error, FnArg, ItemFn, Result, ReturnType, Signature, Type};
 
+use crate::settings::{Kind, Settings};
 use crate::signature::{
     conditions, documentation, function as registered, identity, refuse_qualifiers, signature_text,
 };
@@ -13,10 +14,8 @@ use crate::signature::{
 const SHAPE: &str = "an op is `fn name(into: &mut [T], from: &[T])`, where `T` is a number that an `Array` can have: it \
                      combines `from` into `into`, element by element, and returns nothing";
 
-pub fn expand(settings: &TokenStream, function: &ItemFn) -> Result<TokenStream> {
-    if !settings.is_empty() {
-        return Err(Error::new_spanned(settings, "an op has no choices: write `#[bireme::op]`"));
-    }
+pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
+    let settings = Settings::read(settings, Kind::Op)?;
     let sig = &function.sig;
     refuse_qualifiers(sig, "an op")?;
     let element = element(sig)?;
@@ -27,9 +26,7 @@ pub fn expand(settings: &TokenStream, function: &ItemFn) -> Result<TokenStream> 
     let own = quote!(<#name>::__BIREME_SIGNATURE);
     let (identity, registered) = (identity(&own, name), registered(&own, name, &plain));
     let shown = format!("The function `{plain}` as an op of reduces: `{plain}::OP`.");
-    Ok(quote! {
-        #function
-
+    let generated = settings.own_crate.put_into(quote! {
         #(#cfgs)*
         #(#docs)*
         #[doc = ""]
@@ -42,28 +39,29 @@ pub fn expand(settings: &TokenStream, function: &ItemFn) -> Result<TokenStream> 
         impl #name {
             const __BIREME_SIGNATURE: &'static str = #signature;
 
-            fn __bireme_site() -> &'static ::bireme::private::OpSite {
-                static SITE: ::bireme::private::OpSite =
-                    ::bireme::private::OpSite::new(#identity, #plain);
+            fn __bireme_site() -> &'static __bireme_crate::private::OpSite {
+                static SITE: __bireme_crate::private::OpSite =
+                    __bireme_crate::private::OpSite::new(#identity, #plain);
                 &SITE
             }
 
             /// The op, for `bireme::reduce`.
-            #vis const OP: ::bireme::UserOp = ::bireme::UserOp::new(<#name>::__bireme_site);
+            #vis const OP: __bireme_crate::UserOp = __bireme_crate::UserOp::new(<#name>::__bireme_site);
         }
 
         #(#cfgs)*
         const _: () = {
             fn __bireme_run(
-                __bireme_call: &mut ::bireme::private::Invocation<'_>,
-            ) -> ::core::result::Result<(), ::bireme::private::Failure> {
-                ::bireme::private::run_op::<#element>(__bireme_call, <#name>::__bireme_site(), #name)
+                __bireme_call: &mut __bireme_crate::private::Invocation<'_>,
+            ) -> ::core::result::Result<(), __bireme_crate::private::Failure> {
+                __bireme_crate::private::run_op::<#element>(__bireme_call, <#name>::__bireme_site(), #name)
             }
-            ::bireme::private::inventory::submit! {
+            __bireme_crate::private::inventory::submit! {
                 #registered
             }
         };
-    })
+    });
+    Ok(quote!(#function #generated))
 }
 
 /// The type of the elements that an op combines.

@@ -4,12 +4,12 @@
 //! namespaces, and unlike a module an `impl` sees the types in scope, also inside a function's body.
 
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
 use syn::{Error, ItemFn, Result};
 
 use crate::settings::{Kind, Settings};
-use crate::signature::{ReadShape, Shape, conditions, documentation, identity, signature_text};
+use crate::signature::{ReadShape, Shape, conditions, documentation, has_word, identity, signature_text};
 
 pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
     let settings = Settings::read(settings, Kind::Remote)?;
@@ -17,6 +17,11 @@ pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
     if let Some(receiver) = sig.receiver() {
         let text = "a remote function has no `self`: for state, use `#[bireme::actor]` on the impl block";
         return Err(Error::new_spanned(receiver, text));
+    }
+    // Only a function inside of an `impl` or a trait can say `Self`.
+    if has_word(sig.to_token_stream(), "Self") {
+        let text = "a remote function cannot be inside of an `impl`: write it beside the block, where `Self` is the type's name";
+        return Err(Error::new_spanned(&sig.ident, text));
     }
     let (read, choices) = match settings.stream {
         Some(_) => (Shape::read_stream as ReadShape, quote!(stream)),
@@ -28,7 +33,7 @@ pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
     let builder = format_ident!("__bireme_options_of_{plain}");
     let (docs, cfgs) = (documentation(&function.attrs), conditions(&function.attrs));
     let signature = signature_text(&plain, &shape.text);
-    let defaults = settings.defaults(&plain, &quote!(::bireme::private::Defaults::TASK));
+    let defaults = settings.defaults(&plain, &quote!(__bireme_crate::private::Defaults::TASK));
     let returns = shape.results.len() as u32;
     let (parameters, arguments) = (shape.parameters(), shape.arguments());
     let (references, hand_out) = (shape.references(), shape.hand_out());
@@ -38,14 +43,14 @@ pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
     let (identity, register) = (identity(&own, name), shape.register(&own, name, &plain, &body));
     let submit = |options: TokenStream| {
         quote! {
-            let mut results = ::bireme::private::Results::of(<#name>::__bireme_site().submit(#options, #arguments));
+            let mut results = __bireme_crate::private::Results::of(<#name>::__bireme_site().submit(#options, #arguments));
             #hand_out
         }
     };
     let try_submit = |options: TokenStream| {
         quote! {
             let submitted = <#name>::__bireme_site().submit(#options, #arguments)?;
-            let mut results = ::bireme::private::Results::of(::core::result::Result::Ok(submitted));
+            let mut results = __bireme_crate::private::Results::of(::core::result::Result::Ok(submitted));
             ::core::result::Result::Ok(#hand_out)
         }
     };
@@ -54,9 +59,7 @@ pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
     let (remote, try_remote) = (submit(none.clone()), try_submit(none));
     let (chosen_remote, chosen_try_remote) = (submit(some.clone()), try_submit(some));
     let shown = format!("The function `{plain}` as a task: `{plain}::remote`, `{plain}::options`.");
-    Ok(quote! {
-        #function
-
+    let generated = settings.own_crate.put_into(quote! {
         #(#cfgs)*
         #(#docs)*
         #[doc = ""]
@@ -69,9 +72,9 @@ pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
         impl #name {
             const __BIREME_SIGNATURE: &'static str = #signature;
 
-            fn __bireme_site() -> &'static ::bireme::private::Site {
-                static SITE: ::bireme::private::Site =
-                    ::bireme::private::Site::new(#identity, #returns, #defaults);
+            fn __bireme_site() -> &'static __bireme_crate::private::Site {
+                static SITE: __bireme_crate::private::Site =
+                    __bireme_crate::private::Site::new(#identity, #returns, #defaults);
                 &SITE
             }
 
@@ -81,7 +84,7 @@ pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
             }
 
             /// Submits a task, or says at once why not.
-            #vis fn try_remote(#parameters) -> ::bireme::Result<#references> {
+            #vis fn try_remote(#parameters) -> __bireme_crate::Result<#references> {
                 #try_remote
             }
 
@@ -92,7 +95,7 @@ pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
         }
 
         #(#cfgs)*
-        ::bireme::__options!(#choices #[doc(hidden)] #[allow(non_camel_case_types, dead_code)] #vis #builder);
+        __bireme_crate::__options!(#choices #[doc(hidden)] #[allow(non_camel_case_types, dead_code)] #vis #builder);
 
         #(#cfgs)*
         #[allow(dead_code, private_interfaces, clippy::too_many_arguments, clippy::type_complexity)]
@@ -103,12 +106,13 @@ pub fn expand(settings: TokenStream, function: &ItemFn) -> Result<TokenStream> {
             }
 
             /// Submits a task with these choices, or says at once why not.
-            #vis fn try_remote(self, #parameters) -> ::bireme::Result<#references> {
+            #vis fn try_remote(self, #parameters) -> __bireme_crate::Result<#references> {
                 #chosen_try_remote
             }
         }
 
         #(#cfgs)*
         #register
-    })
+    });
+    Ok(quote!(#function #generated))
 }

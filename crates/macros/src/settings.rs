@@ -2,9 +2,12 @@
 
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
+use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Error, Lit, LitInt, LitStr, Result, Token, parenthesized, punctuated::Punctuated};
+use syn::spanned::Spanned;
+use syn::{Error, Expr, Lit, LitInt, LitStr, Result, Token, parenthesized, punctuated::Punctuated};
 
+use crate::naming::CratePath;
 use crate::stream::Limits;
 
 /// What the attribute chose; what it left out is `None`.
@@ -14,11 +17,16 @@ pub struct Settings {
     pub returns: Option<LitInt>,
     pub handle: Option<Ident>,
     pub stream: Option<Limits>,
+    /// The name of our crate.
+    pub own_crate: CratePath,
     cpus: Option<Literal>,
     gpus: Option<Literal>,
     memory: Option<LitInt>,
     retries: Option<LitInt>,
     retry_on: Option<Vec<LitStr>>,
+    max_calls: Option<LitInt>,
+    threads_per_worker: Option<LitInt>,
+    strategy: Option<Expr>,
     resources: Vec<(String, Literal)>,
 }
 
@@ -27,15 +35,29 @@ pub struct Settings {
 pub enum Kind {
     Remote,
     Actor,
+    Op,
 }
 
 impl Kind {
     fn choices(self) -> &'static [&'static str] {
         match self {
-            Kind::Remote => {
-                &["name", "cpus", "gpus", "memory", "resources", "retries", "retry_on", "returns", "stream"]
-            }
-            Kind::Actor => &["handle", "cpus", "gpus", "memory", "resources"],
+            Kind::Remote => &[
+                "name",
+                "cpus",
+                "gpus",
+                "memory",
+                "resources",
+                "retries",
+                "retry_on",
+                "max_calls",
+                "threads_per_worker",
+                "strategy",
+                "returns",
+                "stream",
+                "crate",
+            ],
+            Kind::Actor => &["handle", "cpus", "gpus", "memory", "resources", "strategy", "crate"],
+            Kind::Op => &["crate"],
         }
     }
 }
@@ -45,7 +67,7 @@ impl Settings {
         let mut settings = Self::default();
         let list = |input: ParseStream<'_>| {
             while !input.is_empty() {
-                let key: Ident = input.parse()?;
+                let key = input.call(Ident::parse_any)?;
                 if !kind.choices().contains(&key.to_string().as_str()) {
                     let known = kind.choices().join(", ");
                     return Err(Error::new(key.span(), format!("unknown choice `{key}`; there are {known}")));
@@ -82,6 +104,10 @@ impl Settings {
             "gpus" => self.gpus = Some(number(input)?),
             "memory" => self.memory = Some(input.parse()?),
             "retries" => self.retries = Some(input.parse()?),
+            "max_calls" => self.max_calls = Some(at_least_one(key, input)?),
+            "threads_per_worker" => self.threads_per_worker = Some(at_least_one(key, input)?),
+            "strategy" => self.strategy = Some(strategy(input)?),
+            "crate" => self.own_crate = CratePath::of(&input.parse()?)?,
             _ => {
                 let inner;
                 syn::bracketed!(inner in input);
@@ -100,11 +126,14 @@ impl Settings {
         let memory = self.memory.iter();
         let retries = self.retries.iter();
         let retry_on = self.retry_on.iter();
+        let max_calls = self.max_calls.iter();
+        let threads = self.threads_per_worker.iter();
+        let strategy = self.strategy.iter();
         let stream = self.stream.iter().map(|limits| limits.value());
         let names = self.resources.iter().map(|(name, _)| name);
         let amounts = self.resources.iter().map(|(_, amount)| amount);
         quote! {
-            ::bireme::private::Defaults {
+            __bireme_crate::private::Defaults {
                 name: #name,
                 resources: &[#((#names, #amounts)),*],
                 #(cpus: #cpus,)*
@@ -112,6 +141,9 @@ impl Settings {
                 #(memory: #memory,)*
                 #(retries: #retries,)*
                 #(retry_on: &[#(#retry_on),*],)*
+                #(calls_max: #max_calls,)*
+                #(threads_per_worker: #threads,)*
+                #(strategy: ::core::option::Option::Some(#strategy),)*
                 #(stream: #stream,)*
                 ..#base
             }
@@ -129,6 +161,27 @@ impl Parse for Amount {
         let name = input.parse::<Ident>()?.to_string();
         input.parse::<Token![=]>()?;
         Ok(Self { name, amount: number(input)? })
+    }
+}
+
+/// A constant of type `Strategy`, whose type only the compiler can check.
+fn strategy(input: ParseStream<'_>) -> Result<Expr> {
+    match input.parse()? {
+        Expr::Lit(literal) => {
+            Err(Error::new(literal.span(), "`strategy` is a value such as `bireme::Strategy::Spread`"))
+        }
+        value => Ok(value),
+    }
+}
+
+/// A whole number from 1.
+fn at_least_one(key: &str, input: ParseStream<'_>) -> Result<LitInt> {
+    let number: LitInt = input.parse()?;
+    match number.base10_parse::<u32>()? {
+        0 => {
+            Err(Error::new(number.span(), format!("`{key} = 0` would allow no run; give at least 1, or leave it out")))
+        }
+        _ => Ok(number),
     }
 }
 

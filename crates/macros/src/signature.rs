@@ -72,6 +72,12 @@ impl Shape {
         let (mut names, mut types) = (Vec::new(), Vec::new());
         for (index, input) in sig.inputs.iter().enumerate() {
             let FnArg::Typed(argument) = input else { continue };
+            if is_callable(argument.ty.to_token_stream()) {
+                return Err(Error::new(argument.ty.span(), CALLABLE));
+            }
+            if has_word(argument.ty.to_token_stream(), "dyn") {
+                return Err(Error::new(argument.ty.span(), TRAIT_OBJECT));
+            }
             names.push(argument_name(&argument.pat, index)?);
             types.push(owned(
                 &argument.ty,
@@ -86,24 +92,24 @@ impl Shape {
     /// The caller's parameters.
     pub fn parameters(&self) -> TokenStream {
         let (names, types) = (&self.names, &self.types);
-        quote!(#(#names: impl ::bireme::IntoArg<#types>),*)
+        quote!(#(#names: impl __bireme_crate::IntoArg<#types>),*)
     }
 
     /// The caller's arguments, encoded.
     pub fn arguments(&self) -> TokenStream {
         let (names, types) = (&self.names, &self.types);
-        quote!(<::bireme::private::Arguments as ::core::default::Default>::default()#(.with::<#types>(#names))*)
+        quote!(<__bireme_crate::private::Arguments as ::core::default::Default>::default()#(.with::<#types>(#names))*)
     }
 
     /// The type that `remote` gives.
     pub fn references(&self) -> TokenStream {
         let results = &self.results;
         if self.stream {
-            quote!(#(::bireme::ObjectRefStream<#results>)*)
+            quote!(#(__bireme_crate::ObjectRefStream<#results>)*)
         } else if self.several {
-            quote!((#(::bireme::ObjectRef<#results>,)*))
+            quote!((#(__bireme_crate::ObjectRef<#results>,)*))
         } else {
-            quote!(#(::bireme::ObjectRef<#results>)*)
+            quote!(#(__bireme_crate::ObjectRef<#results>)*)
         }
     }
 
@@ -128,11 +134,11 @@ impl Shape {
             return TokenStream::new();
         }
         quote! {
-            let mut __bireme_inputs = ::bireme::private::Inputs::of(__bireme_call);
+            let mut __bireme_inputs = __bireme_crate::private::Inputs::of(__bireme_call);
             #(let #names: #types = match __bireme_inputs.take() {
                 ::core::result::Result::Ok(value) => value,
                 ::core::result::Result::Err(error) => {
-                    return ::core::result::Result::Err(::bireme::private::broken(__bireme_call, error));
+                    return ::core::result::Result::Err(__bireme_crate::private::broken(__bireme_call, error));
                 }
             };)*
         }
@@ -143,7 +149,7 @@ impl Shape {
         let Some(outcome) = &self.outcome else { return TokenStream::new() };
         let is_result = is_result(outcome);
         quote! {
-            let output = match <#outcome as ::bireme::private::Outcome<#is_result>>::split(output, __bireme_call) {
+            let output = match <#outcome as __bireme_crate::private::Outcome<#is_result>>::split(output, __bireme_call) {
                 ::core::result::Result::Ok(value) => value,
                 ::core::result::Result::Err(failure) => return ::core::result::Result::Err(failure),
             };
@@ -155,20 +161,20 @@ impl Shape {
         match (self.stream, &self.outcome) {
             (true, Some(outcome)) => {
                 let is_result = is_result(outcome);
-                return quote!(::bireme::private::try_yield_all::<#outcome, #is_result>(__bireme_call, output));
+                return quote!(__bireme_crate::private::try_yield_all::<#outcome, #is_result>(__bireme_call, output));
             }
-            (true, None) => return quote!(::bireme::private::yield_all(__bireme_call, output)),
+            (true, None) => return quote!(__bireme_crate::private::yield_all(__bireme_call, output)),
             _ => {}
         }
         let unwrap = self.unwrap();
         if !self.several {
-            return quote!(#unwrap ::bireme::private::give(__bireme_call, output));
+            return quote!(#unwrap __bireme_crate::private::give(__bireme_call, output));
         }
         let parts: Vec<_> = (0..self.results.len()).map(|index| format_ident!("__bireme_result_{index}")).collect();
         quote! {
             #unwrap
             let (#(#parts,)*) = output;
-            #(::bireme::private::give(__bireme_call, #parts)?;)*
+            #(__bireme_crate::private::give(__bireme_call, #parts)?;)*
             ::core::result::Result::Ok(())
         }
     }
@@ -186,15 +192,15 @@ impl Shape {
         quote! {
             const _: () = {
                 fn __bireme_run(
-                    __bireme_call: &mut ::bireme::private::Invocation<'_>,
-                ) -> ::core::result::Result<(), ::bireme::private::Failure> {
+                    __bireme_call: &mut __bireme_crate::private::Invocation<'_>,
+                ) -> ::core::result::Result<(), __bireme_crate::private::Failure> {
                     #body
                 }
-                ::bireme::private::inventory::submit! {
+                __bireme_crate::private::inventory::submit! {
                     #function
                 }
-                ::bireme::private::inventory::submit! {
-                    ::bireme::private::Types(|| ::std::vec![
+                __bireme_crate::private::inventory::submit! {
+                    __bireme_crate::private::Types(|| ::std::vec![
                         #(::core::any::type_name::<#types>(),)*
                         #(::core::any::type_name::<#results>(),)*
                     ])
@@ -218,6 +224,9 @@ pub fn refuse_qualifiers(sig: &Signature, what: &str) -> Result<()> {
     }
     if let Safety::Unsafe(token) = &sig.safety {
         return refuse(token.span(), "unsafe: nobody checks its conditions in the worker; wrap it in a safe function");
+    }
+    if !sig.generics.params.is_empty() && sig.generics.lifetimes().count() == sig.generics.params.len() {
+        return Err(Error::new(sig.generics.span(), LIFETIME));
     }
     if !sig.generics.params.is_empty() {
         let text = "generic: the worker finds it by its concrete types; write one function for each type that you need";
@@ -243,6 +252,13 @@ fn argument_name(pattern: &Pat, index: usize) -> Result<Ident> {
     }
 }
 
+const LIFETIME: &str = "a value with a lifetime cannot travel to another process, which has nothing that it could borrow from: use an \
+                        owned type";
+const CALLABLE: &str = "a closure or function pointer cannot travel to another process: take a value that says what to do, such as an \
+                        enum, and choose the function by it";
+const TRAIT_OBJECT: &str = "a trait object cannot travel to another process, which does not know the type behind it: take an enum of the \
+                            types that there are";
+
 /// The type with `Self` replaced, when it can be owned and sent.
 fn owned(ty: &Type, this: Option<&Type>, advice: &str) -> Result<TokenStream> {
     if let Type::ImplTrait(_) = ty {
@@ -251,6 +267,9 @@ fn owned(ty: &Type, this: Option<&Type>, advice: &str) -> Result<TokenStream> {
     let tokens = ty.to_token_stream();
     if has_reference(tokens.clone()) {
         return Err(Error::new(ty.span(), format!("a reference cannot travel to another process: {advice}")));
+    }
+    if has_lifetime(tokens.clone()) {
+        return Err(Error::new(ty.span(), LIFETIME));
     }
     Ok(match this {
         Some(this) => replace_self(tokens, this),
@@ -262,6 +281,48 @@ fn has_reference(tokens: TokenStream) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Punct(punct) => punct.as_char() == '&',
         TokenTree::Group(group) => has_reference(group.stream()),
+        _ => false,
+    })
+}
+
+/// Whether a type names a lifetime that ends.
+fn has_lifetime(tokens: TokenStream) -> bool {
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let found = match token {
+            TokenTree::Punct(punct) if punct.as_char() == '\'' => {
+                !matches!(tokens.peek(), Some(TokenTree::Ident(name)) if name == "static")
+            }
+            TokenTree::Group(group) => has_lifetime(group.stream()),
+            _ => false,
+        };
+        if found {
+            return true;
+        }
+    }
+    false
+}
+
+pub fn has_word(tokens: TokenStream, word: &str) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == word,
+        TokenTree::Group(group) => has_word(group.stream(), word),
+        _ => false,
+    })
+}
+
+/// Whether a type has a function pointer in it, or a closure behind `impl` or `dyn`.
+fn is_callable(tokens: TokenStream) -> bool {
+    let mut behind = false;
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) if ident == "impl" || ident == "dyn" => {
+            behind = true;
+            false
+        }
+        TokenTree::Ident(ident) => {
+            ident == "fn" || behind && ["Fn", "FnMut", "FnOnce"].iter().any(|name| ident == name)
+        }
+        TokenTree::Group(group) => is_callable(group.stream()),
         _ => false,
     })
 }
@@ -300,7 +361,7 @@ fn value_type(outcome: &Option<TokenStream>, whole: &TokenStream) -> TokenStream
     match outcome {
         Some(outcome) => {
             let is_result = is_result(outcome);
-            quote!(<#outcome as ::bireme::private::Outcome<#is_result>>::Value)
+            quote!(<#outcome as __bireme_crate::private::Outcome<#is_result>>::Value)
         }
         None => whole.clone(),
     }
@@ -310,8 +371,8 @@ fn value_type(outcome: &Option<TokenStream>, whole: &TokenStream) -> TokenStream
 fn is_result(outcome: &TokenStream) -> TokenStream {
     quote!({
         #[allow(unused_imports)]
-        use ::bireme::private::NoResult as _;
-        <::bireme::private::Returned<#outcome>>::IS_RESULT
+        use __bireme_crate::private::NoResult as _;
+        <__bireme_crate::private::Returned<#outcome>>::IS_RESULT
     })
 }
 
@@ -360,14 +421,14 @@ pub fn signature_text(name: &str, types: &str) -> TokenStream {
 /// What a function is known by: its signature, and a type of its own or of its actor. Functions in two bodies may have one
 /// signature, and those that one macro call generates one place.
 pub fn identity(signature: &TokenStream, item: &impl ToTokens) -> TokenStream {
-    quote!(::bireme::private::Identity::new(#signature, ::core::any::TypeId::of::<#item>()))
+    quote!(__bireme_crate::private::Identity::new(#signature, ::core::any::TypeId::of::<#item>()))
 }
 
 /// The function for the worker's table.
 pub fn function(signature: &TokenStream, item: &impl ToTokens, name: &str) -> TokenStream {
     let identity = identity(signature, item);
     quote! {
-        ::bireme::private::Function {
+        __bireme_crate::private::Function {
             identity: #identity,
             signature: #signature,
             place: ::core::concat!(::core::file!(), ":", ::core::line!(), ":", ::core::column!()),

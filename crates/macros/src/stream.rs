@@ -51,7 +51,7 @@ impl Limits {
     /// The limits as the runtime has them.
     pub fn value(self) -> TokenStream {
         let Self { items, bytes } = self;
-        quote!(::core::option::Option::Some(::bireme::private::Stream { items_max: #items, bytes_max: #bytes }))
+        quote!(::core::option::Option::Some(__bireme_crate::private::Stream { items_max: #items, bytes_max: #bytes }))
     }
 }
 

@@ -9,4 +9,13 @@ fn pair() -> (u8, u8) {
     (1, 2)
 }
 
+#[bireme::remote(max_calls = 0)]
+fn never() {}
+
+#[bireme::remote(strategy = "spread")]
+fn nowhere() {}
+
+#[bireme::remote(crate = "not a crate")]
+fn nameless() {}
+
 fn main() {}
