@@ -68,10 +68,13 @@ _MODULES = {
     "check_serialize",
     "completion",
     "executor",
+    "joblib",
+    "multiprocessing",
     "placement_group",
     "queue",
     "scheduling_strategies",
     "serialization",
+    "state",
 }
 
 
