@@ -23,7 +23,7 @@ from ._rust_function import RustFunction, rust_function
 from .actor import ActorClass, ActorHandle, exit_actor, get_actor, kill, method
 from .context import init, is_initialized, shutdown
 from .generator import DynamicObjectRefGenerator, ObjectRefGenerator
-from .object import broadcast, cancel, get, put, wait
+from .object import broadcast, cancel, explain, get, put, wait
 from .reduction import reduce, reduced_from
 from .runtime_context import (
     available_resources,
@@ -31,6 +31,7 @@ from .runtime_context import (
     get_gpu_ids,
     get_runtime_context,
     nodes,
+    state,
 )
 from .task import RemoteFunction, remote
 
@@ -58,6 +59,7 @@ __all__ = [
     "cancel",
     "cluster_resources",
     "exit_actor",
+    "explain",
     "get",
     "get_actor",
     "get_gpu_ids",
@@ -73,5 +75,6 @@ __all__ = [
     "remote",
     "rust_function",
     "shutdown",
+    "state",
     "wait",
 ]

@@ -1,4 +1,4 @@
-"""The verbs of objects: get, put, wait, broadcast, cancel."""
+"""The verbs of objects: get, put, wait, broadcast, cancel, explain."""
 
 from __future__ import annotations
 
@@ -130,3 +130,21 @@ def cancel(ref: Any, *, force: bool = False, recursive: bool = True) -> None:
         hint = "; use kill for an actor" if type(ref).__name__ == "ActorHandle" else ""
         raise TypeError(f"cancel takes the reference of a task's result, not a {type(ref).__name__}{hint}")
     _native.cancel(end, force, recursive)
+
+
+def explain(ref: Any) -> str:
+    """What an object waits for, in words; the error of a `get` that times out says the same.
+
+    >>> import bireme
+    >>> @bireme.remote
+    ... def square(x):
+    ...     return x * x
+    >>> ref = square.remote(3)
+    >>> bireme.get(ref), type(bireme.explain(ref))
+    (9, <class 'str'>)
+    >>> bireme.shutdown()
+    """
+    end = getattr(ref, "_end", ref)
+    if not isinstance(end, ObjectRef):
+        raise TypeError(f"explain takes the reference of an object, not a {type(ref).__name__}")
+    return _native.explain(end)

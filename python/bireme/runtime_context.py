@@ -100,7 +100,7 @@ def cluster_resources() -> dict[str, float]:
     ...     bireme.cluster_resources()["CPU"]
     3.0
     """
-    return _sum_of("total")
+    return _sum_of(_native.nodes(), "total")
 
 
 def available_resources() -> dict[str, float]:
@@ -114,16 +114,32 @@ def available_resources() -> dict[str, float]:
     ...     bireme.available_resources()["CPU"]
     3.0
     """
-    return {name: amount for name, amount in _sum_of("free").items() if amount > 0}
+    rows = _native.nodes()
+    free = _sum_of(rows, "free")
+    # Every resource that there is, also one of which nothing is left.
+    return {name: free.get(name, 0.0) for name in _sum_of(rows, "total")}
 
 
-def _sum_of(kind: str) -> dict[str, float]:
+def _sum_of(rows: list[dict[str, Any]], kind: str) -> dict[str, float]:
     amounts: dict[str, float] = {}
-    for row in _native.nodes():
+    for row in rows:
         if row["alive"]:
             for name, amount in row[kind].items():
                 amounts[name] = amounts.get(name, 0.0) + amount
     return amounts
+
+
+def state() -> dict[str, Any]:
+    """The tables of the node of this program: tasks, objects, actors, workers, leases and jobs, as dictionaries with the
+    engine's own words. `bireme.util.state` has the same in Ray's shape, with filters.
+
+    >>> import bireme
+    >>> ref = bireme.put("hello")
+    >>> [row["object_id"] == ref.hex() for row in bireme.state()["objects"]]
+    [True]
+    >>> bireme.shutdown()
+    """
+    return _native.state()
 
 
 def nodes() -> list[dict[str, Any]]:

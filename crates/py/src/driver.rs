@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use bireme_runtime::core::id::ProcessId;
 use bireme_runtime::core::resources::Resources;
 use bireme_runtime::{Config, Error, Output, OutputLine, Program, Runtime, Stream};
 use pyo3::exceptions::PyValueError;
@@ -91,8 +92,12 @@ fn job_id(py: Python<'_>) -> PyResult<String> {
 /// The id of this process as text.
 #[pyfunction]
 fn process_id(py: Python<'_>) -> PyResult<String> {
-    let me = runtime(py)?.process_id();
-    Ok(format!("{:08x}{:08x}{:08x}", me.node.0, me.slot, me.incarnation))
+    Ok(process_text(runtime(py)?.process_id()))
+}
+
+/// A process as Python names it.
+pub fn process_text(process: ProcessId) -> String {
+    format!("{:08x}{:08x}{:08x}", process.node.0, process.slot, process.incarnation)
 }
 
 /// The id of the node of this process, as text.

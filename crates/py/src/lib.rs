@@ -14,6 +14,7 @@
 //! | `rust_function` | functions of Rust, called by Python |
 //! | `verbs` | `get`, `put`, `wait`, `cancel`, `kill`, ... |
 //! | `driver` | starting and ending the runtime |
+//! | `state` | the node's tables |
 //! | `groups` | nodes and placement groups |
 //! | `collective` | collective groups |
 //! | `completions` | readiness for event loops and futures |
@@ -36,6 +37,7 @@ mod interrupt;
 mod reduces;
 mod reference;
 mod rust_function;
+mod state;
 mod stream;
 mod submit;
 mod ticket;
@@ -61,6 +63,7 @@ pub fn fill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<driver::WorkerOutput>()?;
     driver::fill(module)?;
     groups::fill(module)?;
+    state::fill(module)?;
     reduces::fill(module)?;
     collective::fill(module)?;
     verbs::fill(module)?;
