@@ -159,6 +159,13 @@ def text(name: str, value: Any) -> str:
     return value
 
 
+def module_names(name: str, value: Any) -> tuple[str, ...]:
+    """Names of modules."""
+    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+        raise _wrong_type(name, value, "a list of names of modules")
+    return tuple(value)
+
+
 def boolean(name: str, value: Any) -> bool:
     """True or False and nothing that is merely like it."""
     if not isinstance(value, bool):

@@ -86,13 +86,14 @@ class _Options:
         from difflib import get_close_matches
 
         names = sorted(each for each in cls._defaults if not each.startswith("_"))
+        taken = sorted({*names, *(each for each in cls._checks if not each.startswith("_"))})
         text = f"{cls._what} has no option {name!r}"
         others = [
             kind
             for kind in (TaskOptions, ActorOptions, MethodOptions, InitOptions)
             if name in kind._defaults and kind is not cls
         ]
-        near = get_close_matches(name, names, n=1, cutoff=0.5)
+        near = get_close_matches(name, taken, n=1, cutoff=0.5)
         if others:
             text += f", only {' and '.join(kind._what for kind in others)} has; "
         elif near:
@@ -142,7 +143,7 @@ _NOT_YET: Mapping[str, checks.Check] = {
     "placement_group": checks.not_yet("default"),
     "placement_group_bundle_index": checks.not_yet(-1),
     "placement_group_capture_child_tasks": checks.not_yet(False),
-    "object_store_memory": checks.not_yet(0),
+    "object_store_memory": checks.size_bytes,
     "enable_task_events": checks.boolean,
     "_labels": checks.not_yet({}),
     "_metadata": checks.ignored,
@@ -328,6 +329,15 @@ class MethodOptions(_Options):
         return _retry_on(self.retry_exceptions)
 
 
+# Options of `ray.init` about parts of Ray that are not here: a dashboard, Redis, metrics, the object store's file.
+_MEANINGLESS_IN_INIT = """
+include_dashboard dashboard_host dashboard_port logging_format allow_multiple storage system_reserved_cpu
+system_reserved_memory _cgroup_path _cluster_id _driver_object_store_memory _enable_object_reconstruction
+_java_worker_options _lru_evict _metrics_export_port _node_ip_address _node_name _plasma_directory _redis_max_memory
+_redis_password _redis_username _skip_env_hook _system_config _tracing_startup_hook
+""".split()
+
+
 class InitOptions(_Options):
     """What the user chose for the runtime. None is what the machine has."""
 
@@ -341,8 +351,12 @@ class InitOptions(_Options):
     log_to_driver: bool
     logging_level: int
     ignore_reinit_error: bool
+    preload: tuple[str, ...]
+    memory: int | None
+    temp_dir: str | None
 
     _what = "init()"
+    _aliases = {"_memory": "memory", "_temp_dir": "temp_dir"}
     _checks = {
         "address": checks.address,
         "num_cpus": checks.amount,
@@ -354,16 +368,19 @@ class InitOptions(_Options):
         "log_to_driver": checks.boolean,
         "logging_level": checks.level,
         "ignore_reinit_error": checks.boolean,
-        "include_dashboard": checks.not_yet(False),
+        "preload": checks.module_names,
+        "memory": checks.size_bytes,
+        "_memory": checks.size_bytes,
+        "temp_dir": checks.text,
+        "_temp_dir": checks.text,
         "local_mode": checks.not_yet(False),
         "labels": checks.not_yet({}),
         "job_config": checks.not_yet(),
         "logging_config": checks.not_yet(),
         "enable_resource_isolation": checks.not_yet(False),
+        "object_spilling_directory": checks.not_yet(),
         "configure_logging": checks.boolean,
-        "logging_format": checks.ignored,
-        "dashboard_host": checks.ignored,
-        "dashboard_port": checks.ignored,
+        **{name: checks.ignored for name in _MEANINGLESS_IN_INIT},
     }
     _defaults = {
         "address": None,
@@ -376,4 +393,7 @@ class InitOptions(_Options):
         "log_to_driver": True,
         "logging_level": 20,
         "ignore_reinit_error": False,
+        "preload": (),
+        "memory": None,
+        "temp_dir": None,
     }

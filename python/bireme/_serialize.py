@@ -18,7 +18,7 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from . import _native, _reducers
+from . import _native, _path, _reducers
 from ._reducers import Reducer
 
 _PROTOCOL = 5
@@ -111,6 +111,8 @@ def dumps(value: Any) -> tuple[bytes, list[memoryview] | None]:
 def _dump(pickler: type[pickle.Pickler], value: Any) -> tuple[bytes, list[memoryview] | None]:
     buffers: list[pickle.PickleBuffer] = []
     file = io.BytesIO()
+    if path := _path.news():
+        value = _path.Carried(path, value)
     pickler(file, _PROTOCOL, buffer_callback=buffers.append).dump(value)
     if not buffers:
         return file.getvalue(), None
@@ -147,7 +149,7 @@ def _dump_code(target: Any) -> bytes:
     if _is_stale():
         _refresh()
     file = io.BytesIO()
-    pickle.dump(tuple(_registrations.values()), file, _PROTOCOL)
+    pickle.dump((_path.news(), tuple(_registrations.values())), file, _PROTOCOL)
     try:
         _ThoroughPickler(file, _PROTOCOL).dump(target)
     except Exception as error:
@@ -158,7 +160,9 @@ def _dump_code(target: Any) -> bytes:
 def load_code(code: bytes) -> Any:
     """The function or class behind bytes."""
     file = io.BytesIO(code)
-    for registration in pickle.load(file):
+    path, registrations = pickle.load(file)
+    _path.adopt(path)
+    for registration in registrations:
         _adopt(registration)
     return pickle.load(file)
 

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from . import _native
+from . import _native, _threads, _title
 from ._current import current
 from ._environment import PackedEnvironment
 from ._logs import flush, name_output
@@ -31,6 +31,7 @@ def prepare() -> None:
     """Makes a copy of the zygote a worker of its own."""
     os.environ.pop("BIREME_KEEPER", None)
     os.environ.pop("BIREME_ZYGOTE", None)
+    _threads.begin()
     # Whatever kills this process leaves its Python stack in the report of its death.
     faulthandler.enable(file=2, all_threads=False)
     _reseed()
@@ -81,6 +82,14 @@ def enter_environment(key: int, contents: bytes) -> None:
     except Exception as error:
         raise RuntimeEnvSetupError(f"the runtime environment could not be set up: {error}") from error
     _environment, _environment_key = packed, key
+
+
+def begin_work(name: str, cpus: float) -> None:
+    """Called before a task or an actor that is another than the last one here: shows it in `ps`, and tells libraries how many
+    threads they may use.
+    """
+    _title.show(name)
+    _threads.follow(cpus, () if _environment is None else _environment.env_vars)
 
 
 def environment() -> tuple[int, PackedEnvironment | None]:

@@ -8,18 +8,19 @@ import json
 import os
 import sys
 
+from . import _threads
+
 
 def main() -> None:
     """Imports the package and what the user asked for, and keeps workers until the node is gone."""
     # It stays in the environment: a worker that cannot be a copy of this process is started anew and is told the same.
     told = json.loads(os.environ.get("BIREME_ZYGOTE", "{}"))
-    # Libraries of linear algebra start threads when they are imported, and a process with threads cannot be copied. A
-    # task has one CPU unless it asked for more, so its worker needs no more than one such thread, as in Ray.
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")
+    _threads.limit()
     sys.path[:] = told.get("path", sys.path)
     sys.argv = [""]
-    from . import _native, _worker, context  # noqa: F401 - workers start with it
+    from . import _native, _path, _worker, context  # noqa: F401 - workers start with it
+
+    _path.begin()
 
     for name in told.get("preload", ()):
         try:

@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import Any
 
-from . import _native
+from . import _native, _path
 from ._environment import RuntimeEnvironment
 from ._logs import Printer
 from ._options import InitOptions
@@ -51,7 +51,8 @@ def init(
 
     `num_cpus`, `num_gpus` and `resources` are what tasks may use at once (default: what the machine has),
     `object_store_memory` is the size of shared memory in bytes, `preload` names modules that workers find imported.
-    The first use of a remote function calls this with the defaults.
+    The first use of a remote function calls this with the defaults. Options of `ray.init` that mean nothing here, such as those
+    of its dashboard, are taken and do nothing.
 
     >>> import bireme
     >>> with bireme.init(num_cpus=2):
@@ -70,6 +71,7 @@ def init(
         log_to_driver=log_to_driver,
         logging_level=logging_level,
         ignore_reinit_error=ignore_reinit_error,
+        preload=preload,
         **others,
     )
     with _lock:
@@ -85,7 +87,7 @@ def init(
                 "bireme is running already: call bireme.shutdown() first, or pass ignore_reinit_error=True to go on with it"
             )
         _set_level(options.logging_level)
-        _start(options, preload)
+        _start(options)
         if options.log_to_driver:
             _printer = Printer()
         _chosen = options
@@ -98,7 +100,7 @@ def _set_level(level: int) -> None:
     logging.getLogger("bireme").setLevel(level)
 
 
-def _start(options: InitOptions, preload: list[str] | None) -> None:
+def _start(options: InitOptions) -> None:
     # Here, since a program that only imports the package needs none of them.
     import json
     import secrets
@@ -108,18 +110,20 @@ def _start(options: InitOptions, preload: list[str] | None) -> None:
         "address": options.address,
         "num_cpus": options.num_cpus,
         "num_gpus": options.num_gpus,
+        "memory": options.memory,
         "resources": dict(options.resources),
         "object_store_memory": options.object_store_memory,
         "namespace": options.namespace,
         "log_to_driver": options.log_to_driver,
     }
     # What the program has imported already its workers will need too.
-    modules = list(preload or ())
-    scratch = os.path.join(tempfile.gettempdir(), f"bireme-{os.getpid()}-{secrets.token_hex(4)}")
+    modules = list(options.preload)
+    temporary = options.temp_dir or tempfile.gettempdir()
+    scratch = os.path.join(temporary, f"bireme-{os.getpid()}-{secrets.token_hex(4)}")
     if "numpy" in sys.modules:
         modules.insert(0, "numpy")
     told = {
-        "path": [_resolved(entry) for entry in sys.path],
+        "path": _path.begin(),
         "preload": modules,
     }
     if options.address is not None:
@@ -131,14 +135,6 @@ def _start(options: InitOptions, preload: list[str] | None) -> None:
         _native.start(settings, [sys.executable, *_flags(), "-c", _ZYGOTE], scratch)
     finally:
         del os.environ[ZYGOTE_VARIABLE]
-
-
-def _resolved(entry: str) -> str:
-    """A folder of modules as workers find it, wherever they run; as it is when the working directory was deleted."""
-    try:
-        return os.path.abspath(entry)
-    except FileNotFoundError:
-        return entry
 
 
 def _described(told: str) -> tuple[str, str, str, list[str], list[str], list[tuple[str, str]]]:
@@ -191,6 +187,34 @@ class Context:
     def address_info(self) -> dict[str, Any]:
         """Where the runtime is: in this process, or the node that was asked for."""
         return {"address": _chosen.address or "local", "node_id": node_id()}
+
+    @property
+    def dashboard_url(self) -> None:
+        """There is no dashboard."""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.address_info[name]
+
+    def __repr__(self) -> str:
+        return f"Context({', '.join(f'{name}={value}' for name, value in self._facts().items())})"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
+            for name, value in self._facts().items()
+        )
+        return f"<b>Bireme</b><table>{cells}</table>"
+
+    def _facts(self) -> dict[str, str]:
+        """For people: where the runtime is, and how large."""
+        facts = {"state": "ended"}
+        if _native.is_running() and _native.job_id() == self._job:
+            alive = [row for row in _native.nodes() if row["alive"]]
+            cpus = sum(row["total"].get("CPU", 0.0) for row in alive)
+            facts = {"address": _chosen.address or "local", "nodes": str(len(alive)), "CPUs": f"{cpus:g}"}
+        return {**facts, "bireme": _native.__version__, "Python": "%d.%d.%d" % sys.version_info[:3]}
 
 
 def auto_init() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,6 +148,37 @@ def test_resources_are_what_was_asked_for(runtime: Context) -> None:
     bireme.get(holder.ask.remote())
     available = bireme.available_resources()
     assert (available["CPU"], available["GPU"], available["disk"]) == (2.0, 1.0, 0.5)
+
+
+@pytest.mark.parametrize("runtime", [{"num_cpus": 1, "num_gpus": 1, "resources": {"disk": 1}}], indirect=True)
+def test_resources_that_are_used_up_are_still_listed(runtime: Context) -> None:
+    holder = Probe.options(num_cpus=1, num_gpus=1, resources={"disk": 1}).remote()
+    bireme.get(holder.ask.remote())
+    available = bireme.available_resources()
+    assert (available["CPU"], available["GPU"], available["disk"]) == (0.0, 0.0, 0.0)
+    assert set(available) == set(bireme.cluster_resources())
+
+
+def test_a_context_shows_itself_in_notebooks(runtime: Context) -> None:
+    for text in (repr(runtime), runtime._repr_html_()):
+        for fact in ("local", "nodes", "CPUs", "2", bireme.__version__):
+            assert fact in text, (fact, text)
+    assert runtime._repr_html_().startswith("<b>Bireme</b><table>")
+    assert runtime["node_id"] == runtime.address_info["node_id"] == bireme.get_runtime_context().get_node_id()
+    assert runtime.dashboard_url is None
+    bireme.shutdown()
+    assert "ended" in repr(runtime) and "ended" in runtime._repr_html_()
+
+
+def test_the_folder_for_temporary_files_is_chosen(tmp_path: Path) -> None:
+    with bireme.init(num_cpus=1, _temp_dir=str(tmp_path), include_dashboard=True, _memory=2**30):
+        assert bireme.cluster_resources()["memory"] == 2**30
+
+        @bireme.remote(runtime_env={"working_dir": os.path.dirname(__file__)})
+        def folder() -> str:
+            return os.getcwd()
+
+        assert bireme.get(folder.remote()).startswith(str(tmp_path))
 
 
 def test_nodes_lists_this_machine(runtime: Context) -> None:

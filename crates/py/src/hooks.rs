@@ -63,6 +63,8 @@ pub static AUTO_INIT: Hook = Hook::new("bireme.context", "auto_init");
 pub static ENVIRONMENT: Hook = Hook::new("bireme.context", "environment_for");
 /// `enter_environment(contents)`: makes this worker run in an environment.
 pub static ENTER_ENVIRONMENT: Hook = Hook::new("bireme._worker", "enter_environment");
+/// `begin_work(name, cpus)`: before a task or actor that is another than the last one in this process.
+pub static BEGIN_WORK: Hook = Hook::new("bireme._worker", "begin_work");
 /// Prepares a new worker process.
 pub static PREPARE_WORKER: Hook = Hook::new("bireme._worker", "prepare");
 /// `construct(class, args, kwargs) -> (actor, whether its calls run on an event loop)`.

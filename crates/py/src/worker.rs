@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bireme_runtime::core::failure::{Failure, Raised};
 use bireme_runtime::core::id::{ActorId, FunctionKey};
+use bireme_runtime::core::resources::Amount;
 use bireme_runtime::core::spec::{TaskKind, TaskSpec};
 use bireme_runtime::{Encoded, Interpreter, Invocation, Ref, Runtime};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyTypeError, PyValueError};
@@ -146,6 +147,7 @@ fn run_with_gpus(py: Python<'_>, invocation: &mut Invocation<'_>) -> PyResult<Re
 /// The outer error is the user's, the inner one the engine's.
 fn run(py: Python<'_>, invocation: &mut Invocation<'_>) -> PyResult<Result<(), Failure>> {
     enter_environment(py, invocation.spec.options.environment)?;
+    begin_work(py, invocation.spec)?;
     let (method, payload) = argument::split_method(invocation.payload)?;
     let arguments = argument::decode(py, payload, &invocation.resolved)?;
     let (positional, named) = (&arguments.positional, arguments.named.as_ref());
@@ -193,6 +195,25 @@ fn enter_environment(py: Python<'_>, key: u64) -> PyResult<()> {
     hooks::ENTER_ENVIRONMENT.get(py)?.call1((key, contents))?;
     ENTERED.store(key, Ordering::Release);
     Ok(())
+}
+
+/// Says what this process does, when that is another task or actor than before: the next task of a function costs nothing.
+fn begin_work(py: Python<'_>, spec: &TaskSpec) -> PyResult<()> {
+    static LAST: Mutex<(String, Amount)> = Mutex::new((String::new(), Amount(0)));
+    let options = &spec.options;
+    let name = match spec.kind {
+        TaskKind::Plain => options.name.as_str(),
+        TaskKind::Create(_) => options.name.strip_suffix(".__init__").unwrap_or(&options.name),
+        // It belongs to the actor, which has said so.
+        TaskKind::Call { .. } => return Ok(()),
+    };
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if last.0 == name && last.1 == options.resources.cpus {
+        return Ok(());
+    }
+    *last = (name.to_owned(), options.resources.cpus);
+    drop(last);
+    hooks::BEGIN_WORK.get(py)?.call1((name, options.resources.cpus.as_f64())).map(drop)
 }
 
 fn look_up(py: Python<'_>, key: FunctionKey) -> PyResult<Bound<'_, PyBytes>> {
