@@ -17,7 +17,7 @@ enum State {
     /// Nothing yet: the first use may start a runtime.
     Never,
     /// A runtime, which may have ended since by itself.
-    Started(Started),
+    Started(Box<Started>),
     /// Somebody shut it down: the first use starts none.
     ShutDown,
 }
@@ -118,7 +118,7 @@ pub fn init_with(config: Config) -> Result<Context> {
         return Ok(Context { job: started.job });
     }
     let job = Runtime::start(wanted)?.job();
-    *state = State::Started(Started { job, config, contexts: 1 });
+    *state = State::Started(Box::new(Started { job, config, contexts: 1 }));
     Ok(Context { job })
 }
 
@@ -158,7 +158,7 @@ fn start_at_first_use() -> Result<Runtime> {
         Err(Error::NotRunning(_)) if !matches!(*state, State::ShutDown) => {
             let config = Config::default();
             let runtime = Runtime::start(config.clone().finish()?)?;
-            *state = State::Started(Started { job: runtime.job(), config, contexts: 1 });
+            *state = State::Started(Box::new(Started { job: runtime.job(), config, contexts: 1 }));
             Ok(runtime)
         }
         Err(error) => Err(error),
