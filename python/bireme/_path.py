@@ -31,7 +31,7 @@ def news() -> tuple[str, ...]:
     global _seen, _news
     if _begun is not None and sys.path != _seen:
         _seen = list(sys.path)
-        # What a worker has from its runtime environment belongs to that environment.
+        # Entries of a runtime environment belong to that environment.
         scratch = os.environ.get("BIREME_SCRATCH")
         entries = [entry for entry in _seen if isinstance(entry, str) and not (scratch and entry.startswith(scratch))]
         has_news = any(entry not in _begun for entry in entries)

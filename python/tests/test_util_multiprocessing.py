@@ -326,4 +326,4 @@ def test_imap_of_an_iterable_that_waits_for_results() -> None:
 def test_a_pool_that_nobody_holds_ends_and_a_pending_result_holds_it() -> None:
     result: AsyncResult[list[int]] = Pool(1).map_async(power, range(5))
     assert result.get(PATIENCE_S) == [0, 1, 4, 9, 16]
-    # What is left of it is seen by the check after each test.
+    # The check after each test sees anything that is left of it.

@@ -43,7 +43,7 @@ impl AnyRef {
         self.0.is_ready()
     }
 
-    /// What the object waits for, for people.
+    /// Explains for people why the object is not ready.
     pub fn explain(&self) -> Result<String> {
         self.0.explain()
     }

@@ -12,7 +12,7 @@ use crate::{Config, Error, Result};
 /// Held while a runtime is started or ended, so that whoever comes in between waits and finds it whole, or gone.
 static STATE: Mutex<State> = Mutex::new(State::Never);
 
-/// What this front end has started.
+/// The runtime that this front end has started, if any.
 enum State {
     /// Nothing yet: the first use may start a runtime.
     Never,

@@ -19,7 +19,7 @@ pub struct Together<'a> {
     deadline: Option<Instant>,
     /// The object whose value is next.
     next: usize,
-    /// What the process had counted as failed when this last looked at all objects.
+    /// Failures that the process had counted when all objects were last looked at.
     failures_seen: Option<u64>,
 }
 

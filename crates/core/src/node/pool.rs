@@ -261,8 +261,8 @@ impl Node {
         (instead_of_an_owner || self.is_stuck()) && self.has_room_beside(|_| true)
     }
 
-    /// Whether there is room when such processes do not count as stand still: all their tasks wait, or their actor does, or
-    /// they are idle and stay for what they own.
+    /// Whether there is room if processes at a standstill, of those that `counts` chooses, are left out: all their tasks wait,
+    /// their actor waits, or they are idle and kept for the tasks and actors that they own.
     fn has_room_beside(&self, counts: impl Fn(&Worker) -> bool) -> bool {
         let bound = self.processes_max();
         let waits = |lease: &LeaseId| self.leases.get(lease).is_some_and(|lease| lease.blocked);

@@ -25,7 +25,7 @@ pub(super) struct StreamEntry {
     waiting: BTreeSet<u32>,
     /// Items below this one are not held by the stream any more.
     taken: u32,
-    /// What the worker knows of those that take no room.
+    /// The last number of `passed` items that the worker was told.
     told: u32,
     /// Nobody can read on.
     deserted: bool,
